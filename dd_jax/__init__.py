@@ -1,0 +1,41 @@
+"""dd_jax: certified data deletion in JAX.
+
+`import dd_jax as dd` exposes every public name below. Names are resolved on first use, so that
+host-side accounting (`dd_jax.guarantees`, `dd_jax.plans`) never pays for, or depends on, JAX.
+"""
+
+import importlib
+
+_SUBMODULES = (
+    "constants",
+    "ensemble",
+    "erm",
+    "guarantees",
+    "interaction",
+    "losses",
+    "noisy_gd",
+    "oracles",
+    "plans",
+    "requesters",
+    "types",
+)
+
+_NAMES = {
+    "InputError": "errors",
+    "CertificateRefused": "errors",
+}
+
+__all__ = [*_SUBMODULES, *_NAMES]
+
+
+def __getattr__(name: str):
+    """Import a public name the first time it is asked for (PEP 562)."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f"dd_jax.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"dd_jax.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'dd_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
