@@ -21,8 +21,26 @@ _SUBMODULES = (
 )
 
 _NAMES = {
-    "InputError": "errors",
     "CertificateRefused": "errors",
+    "CuratorState": "types",
+    "Domain": "types",
+    "Edit": "types",
+    "InputError": "errors",
+    "Labelled": "types",
+    "Mechanism": "types",
+    "Observation": "interaction",
+    "Problem": "erm",
+    "Requester": "interaction",
+    "Transcript": "types",
+    "adversary_view": "interaction",
+    "apply_edit": "types",
+    "check_edit": "types",
+    "deletion": "losses",
+    "drive": "interaction",
+    "interact": "interaction",
+    "neighbours": "ensemble",
+    "over_seeds": "ensemble",
+    "replacement": "types",
 }
 
 __all__ = [*_SUBMODULES, *_NAMES]

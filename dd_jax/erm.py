@@ -1,0 +1,344 @@
+"""Regularised empirical risk minimisation: ℒ_𝒟(θ) = (1/n) Σ ℓ(θ; x) + (λ/2)‖θ‖² (`eqn:objective`).
+
+The gradient has three forms with one meaning: linear scores in row chunks (GLMs, softmax), ghost
+norms (networks), and one gradient per record, which is the reference for the other two. Clipping
+acts on each record's gradient and never on the regulariser.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
+
+from dd_jax.constants import ProblemConstants
+from dd_jax.errors import InputError
+from dd_jax.losses.base import LinearScores, Loss, linear_scores
+from dd_jax.types import is_concrete, num_records
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("l2", "clip_norm"),
+    meta_fields=("loss", "row_chunk"),
+)
+@dataclass(frozen=True)
+class Problem:
+    """A loss, an L2 regulariser and an optional clip norm; a pytree whose numbers may be traced.
+
+    Attributes:
+        loss: the per-record loss (static).
+        l2: λ > 0.
+        clip_norm: norm that each record's gradient is clipped to, or None.
+        row_chunk: rows per pass of the gradient (static); about 2²⁰ / seeds keeps the
+            (seeds, rows) block of slopes in cache.
+    """
+
+    loss: Loss
+    l2: Any
+    clip_norm: Any = None
+    row_chunk: int = 1024
+
+    def __post_init__(self):
+        if isinstance(self.row_chunk, int) and self.row_chunk < 1:
+            raise InputError(f"row_chunk = {self.row_chunk}; give at least 1 row per pass.")
+        if isinstance(self.loss, Loss) and _is_scalar_pair(self.l2, self.clip_norm):
+            _ = self.constants
+
+    @property
+    def constants(self) -> ProblemConstants:
+        """What accounting needs to know of this problem, as host numbers."""
+        if not is_concrete((self.l2, self.clip_norm)):
+            raise InputError(
+                "the problem's l2 or clip_norm is traced; read its constants outside jit and vmap."
+            )
+        clip_norm = None if self.clip_norm is None else float(self.clip_norm)
+        return ProblemConstants(self.loss.constants, float(self.l2), clip_norm)
+
+
+def _is_scalar_pair(l2, clip_norm) -> bool:
+    """Whether the numbers can be looked at: pytree operations also build Problems of placeholders."""
+    values = [l2] if clip_norm is None else [l2, clip_norm]
+    return is_concrete(values) and all(
+        isinstance(v, int | float) or getattr(v, "shape", None) == () for v in values
+    )
+
+
+def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
+    """∇ℒ_𝒟(θ) = (1/n) Σ clip(∇ℓ(θ; x)) + λθ, by the fastest form that the loss allows."""
+    return _regularised(problem, params, database, _fastest_sum(problem.loss))
+
+
+def reference_gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
+    """∇ℒ_𝒟(θ) with one explicit gradient per record: what `gradient` must equal."""
+    return _regularised(problem, params, database, functools.partial(_sum_per_record, problem.loss))
+
+
+def _fastest_sum(loss: Loss) -> Callable:
+    if loss.scores is not None:
+        return functools.partial(_sum_by_scores, loss.scores)
+    if loss.batch_gradient is not None:
+        return loss.batch_gradient
+    return functools.partial(_sum_per_record, loss)
+
+
+def _regularised(problem: Problem, params, database, sum_of_gradients: Callable) -> PyTree:
+    """(1/n) Σ over row chunks + λθ; `sum_of_gradients(params, rows, clip_norm)` does one chunk."""
+    n = num_records(database)
+
+    def one_chunk(rows):
+        return sum_of_gradients(params, rows, problem.clip_norm)
+
+    total = _sum_over_chunks(one_chunk, database, n, problem.row_chunk)
+
+    def leaf(summed, weight):
+        return summed / n + jnp.asarray(problem.l2, weight.dtype) * weight
+
+    return jax.tree.map(leaf, total, params)
+
+
+def _sum_over_chunks(one_chunk: Callable, database: PyTree, n: int, row_chunk: int) -> PyTree:
+    """Add up `one_chunk` over consecutive rows; the last, shorter chunk is done apart."""
+    chunks, rest = divmod(n, row_chunk)
+    if chunks + bool(rest) <= 1:
+        return one_chunk(database)
+    whole = jax.tree.map(
+        lambda leaf: leaf[: chunks * row_chunk].reshape(chunks, row_chunk, *leaf.shape[1:]),
+        database,
+    )
+    last = jax.tree.map(lambda leaf: leaf[chunks * row_chunk :], database)
+
+    def add(total, rows):
+        return jax.tree.map(jnp.add, total, one_chunk(rows)), None
+
+    first = one_chunk(last) if rest else one_chunk(jax.tree.map(lambda leaf: leaf[0], whole))
+    remaining = whole if rest else jax.tree.map(lambda leaf: leaf[1:], whole)
+    return jax.lax.scan(add, first, remaining)[0]
+
+
+def _sum_per_record(loss: Loss, params, rows, clip_norm) -> PyTree:
+    gradients = jax.vmap(jax.grad(loss.value), in_axes=(None, 0))(params, rows)
+    if clip_norm is not None:
+        squares = sum(
+            jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(gradients)
+        )
+        weight = _clip_weight(jnp.sqrt(squares), clip_norm)
+        gradients = jax.tree.map(
+            lambda leaf: leaf * weight.reshape(-1, *(1,) * (leaf.ndim - 1)), gradients
+        )
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), gradients)
+
+
+def _sum_by_scores(scores: LinearScores, params, rows, clip_norm) -> Array:
+    """Σ a ⊗ clip(slope): the gradient of a record is its slope times its features."""
+    features, label = scores.split(rows)
+    slopes = scores.slope(linear_scores(scores, params, features), label)
+    if clip_norm is not None:
+        slopes = _clip_slopes(scores, slopes, _feature_norms(scores, features), clip_norm)
+    if scores.num_scores is None:
+        total = slopes @ features
+    else:
+        total = features.T @ slopes
+    if not scores.intercept:
+        return total
+    return jnp.concatenate([total, jnp.sum(slopes, axis=0, keepdims=True)], axis=0)
+
+
+def _feature_norms(scores: LinearScores, features: Array) -> Array:
+    return jnp.sqrt(jnp.sum(features**2, axis=-1) + int(scores.intercept))
+
+
+def _clip_slopes(scores: LinearScores, slopes, feature_norms, clip_norm) -> Array:
+    """Clip records' gradients by their slopes: a clamp at ±C/‖a‖ for one score."""
+    if scores.num_scores is None:
+        limit = _slope_limit(feature_norms, clip_norm)
+        return jnp.clip(slopes, -limit, limit)
+    norms = feature_norms * jnp.sqrt(jnp.sum(slopes**2, axis=-1))
+    return slopes * _clip_weight(norms, clip_norm)[..., None]
+
+
+def _slope_limit(feature_norms: Array, clip_norm) -> Array:
+    """C/‖a‖; for a zero feature vector any finite number does, since its gradient is zero."""
+    tiny = jnp.finfo(feature_norms.dtype).tiny
+    huge = jnp.finfo(feature_norms.dtype).max
+    limit = jnp.asarray(clip_norm, feature_norms.dtype) / jnp.maximum(feature_norms, tiny)
+    return jnp.minimum(limit, huge)
+
+
+def _clip_weight(norms: Array, clip_norm) -> Array:
+    """min(1, C/‖g‖), the factor of Clip_C."""
+    clip = jnp.asarray(clip_norm, norms.dtype)
+    return clip / jnp.maximum(norms, clip)
+
+
+def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
+    """ℒ_𝒟(θ), the function that `gradient` is the gradient of.
+
+    Where a convex single-index loss is clipped, that is the Huberised loss φ̃(t) = φ(0) + ∫₀ᵗ
+    clip(φ'); for any other clipped loss no such function need exist (erratum E1) and this is the
+    unclipped objective.
+    """
+    values = _sum_over_chunks(
+        lambda rows: jnp.sum(_record_values(problem, params, rows)),
+        database,
+        num_records(database),
+        problem.row_chunk,
+    )
+    return values / num_records(database) + _penalty(problem, params, params)
+
+
+def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyTree) -> Array:
+    """ℒ_𝒟(θ) - ℒ_𝒟(θ*), summed record by record so that small differences survive rounding."""
+
+    def one_chunk(rows):
+        return jnp.sum(
+            _record_values(problem, params, rows) - _record_values(problem, optimum, rows)
+        )
+
+    n = num_records(database)
+    losses = _sum_over_chunks(one_chunk, database, n, problem.row_chunk) / n
+    difference = jax.tree.map(jnp.subtract, params, optimum)
+    total = jax.tree.map(jnp.add, params, optimum)
+    return losses + _penalty(problem, difference, total)
+
+
+def _penalty(problem: Problem, left: PyTree, right: PyTree) -> Array:
+    """(λ/2)⟨left, right⟩."""
+    products = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), left, right))
+    inner = functools.reduce(jnp.add, products)
+    return jnp.asarray(problem.l2, inner.dtype) / 2 * inner
+
+
+def _record_values(problem: Problem, params, rows) -> Array:
+    """ℓ (Huberised where clipping acts on a convex single-index loss) of each row."""
+    loss = problem.loss
+    constants = loss.constants
+    if problem.clip_norm is None or not (constants.convex and constants.single_index):
+        return jax.vmap(loss.value, in_axes=(None, 0))(params, rows)
+    scores = loss.scores
+    assert scores is not None
+    features, label = scores.split(rows)
+    limit = _slope_limit(_feature_norms(scores, features), problem.clip_norm)
+    return huberised_value(scores, linear_scores(scores, params, features), label, limit)
+
+
+def huberised_value(scores: LinearScores, t: Array, label: Array, limit: Array) -> Array:
+    """φ̃(t) = φ(0) + ∫₀ᵗ clip(φ'(s), ±limit) ds for a convex φ, to rounding.
+
+    φ' is non-decreasing, so between 0 and t it crosses -limit and +limit at most once each; the two
+    points are found by bisection, and the integral is φ between them and linear outside.
+    """
+    low, high = jnp.minimum(t, 0), jnp.maximum(t, 0)
+    enters = _crossing(scores, label, low, high, -limit)
+    leaves = _crossing(scores, label, low, high, limit)
+    middle = scores.value(leaves, label) - scores.value(enters, label)
+    integral = middle + limit * (high - leaves) - limit * (enters - low)
+    return scores.value(jnp.zeros_like(t), label) + jnp.sign(t) * integral
+
+
+def _crossing(scores: LinearScores, label, low, high, level) -> Array:
+    """The point of [low, high] where the non-decreasing slope passes `level` (or the end)."""
+
+    def halve(_, bracket):
+        left, right = bracket
+        middle = left + (right - left) / 2
+        below = scores.slope(middle, label) < level
+        return jnp.where(below, middle, left), jnp.where(below, right, middle)
+
+    bits = jnp.finfo(low.dtype).nmant + 8
+    left, right = jax.lax.fori_loop(0, bits, halve, (low, high))
+    # At an end of the interval the bracket never moved: take the end itself.
+    return jnp.where(
+        scores.slope(low, label) >= level,
+        low,
+        jnp.where(scores.slope(high, label) <= level, high, left + (right - left) / 2),
+    )
+
+
+class Minimum(NamedTuple):
+    """θ*, the gradient norm left at it, and the Newton steps taken."""
+
+    params: PyTree
+    gradient_norm: Array
+    steps: Array
+
+
+def minimise(
+    problem: Problem, database: PyTree, params: PyTree | None = None, *, max_steps: int = 100
+) -> Minimum:
+    """θ* = argmin ℒ_𝒟 by damped Newton steps on the (clipped) gradient, to machine precision.
+
+    Assumes: a convex loss, and single-index if clipped (otherwise the field need not be a
+    gradient). Works in the database's precision; enable 64-bit for a reference optimum.
+
+    Raises:
+        InputError: the loss is not convex, or clipped and not single-index.
+    """
+    _require_minimisable(problem)
+    start, unravel = ravel_pytree(problem.loss.template(database) if params is None else params)
+    field = functools.partial(_flat_gradient, problem, unravel, database)
+    jacobian = jax.jacfwd(field)
+
+    def unfinished(carry):
+        _, _, improved, steps = carry
+        return improved & (steps < max_steps)
+
+    def newton(carry):
+        theta, residual, _, steps = carry
+        direction = jnp.linalg.solve(jacobian(theta), residual)
+        candidate, candidate_residual = _backtrack(field, theta, residual, direction)
+        improved = _norm(candidate_residual) < _norm(residual)
+        theta = jnp.where(improved, candidate, theta)
+        residual = jnp.where(improved, candidate_residual, residual)
+        return theta, residual, improved, steps + 1
+
+    carry = (start, field(start), jnp.array(True), jnp.array(0))
+    theta, residual, _, steps = jax.lax.while_loop(unfinished, newton, carry)
+    return Minimum(unravel(theta), _norm(residual), steps)
+
+
+def _require_minimisable(problem: Problem) -> None:
+    constants = problem.loss.constants
+    if not constants.convex:
+        raise InputError(
+            f"{constants.name} is not convex, so no minimiser can be certified; "
+            f"compare objective values instead, or search a grid for d ≤ 2."
+        )
+    if problem.clip_norm is not None and not constants.single_index:
+        raise InputError(
+            f"{constants.name} with clipping descends no function (erratum E1), so it has no "
+            f"minimiser; drop clip_norm to minimise the unclipped objective."
+        )
+
+
+def _flat_gradient(problem: Problem, unravel: Callable, database: PyTree, theta: Array) -> Array:
+    return ravel_pytree(gradient(problem, unravel(theta), database))[0]
+
+
+def _backtrack(field: Callable, theta: Array, residual: Array, direction: Array):
+    """The first of the steps 1, 1/2, 1/4, … along the Newton direction that shrinks the residual."""
+    size = _norm(residual)
+
+    def too_long(carry):
+        scale, _, candidate_residual = carry
+        return ~(_norm(candidate_residual) <= (1 - scale / 4) * size) & (scale > 1e-6)
+
+    def shorten(carry):
+        scale = carry[0] / 2
+        candidate = theta - scale * direction
+        return scale, candidate, field(candidate)
+
+    candidate = theta - direction
+    one = jnp.ones((), theta.dtype)
+    _, candidate, candidate_residual = jax.lax.while_loop(
+        too_long, shorten, (one, candidate, field(candidate))
+    )
+    return candidate, candidate_residual
+
+
+def _norm(vector: Array) -> Array:
+    return jnp.sqrt(jnp.sum(vector**2))

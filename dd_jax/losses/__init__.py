@@ -1,0 +1,48 @@
+"""Losses: per-record functions with proved constants, and how to bring your own."""
+
+from dd_jax.losses.base import (
+    LinearScores,
+    Loss,
+    custom,
+    deletion,
+    feature_domain,
+    from_scores,
+    labelled_domain,
+)
+from dd_jax.losses.catalogue import (
+    huber,
+    linear,
+    logistic,
+    smoothed_hinge,
+    softmax,
+    squared,
+    tanh_margin,
+)
+
+__all__ = [
+    "LinearScores",
+    "Loss",
+    "bounded_network",
+    "custom",
+    "deletion",
+    "feature_domain",
+    "from_flax",
+    "from_scores",
+    "huber",
+    "labelled_domain",
+    "linear",
+    "logistic",
+    "smoothed_hinge",
+    "softmax",
+    "squared",
+    "tanh_margin",
+]
+
+
+def __getattr__(name: str):
+    """Networks are imported on first use, so that flax is loaded only where it is needed."""
+    if name in ("bounded_network", "from_flax"):
+        from dd_jax.losses import neural
+
+        return getattr(neural, name)
+    raise AttributeError(f"module 'dd_jax.losses' has no attribute {name!r}")

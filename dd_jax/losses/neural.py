@@ -1,0 +1,220 @@
+"""Networks: a bounded one-hidden-layer network with proved constants, and fast clipping for flax.
+
+The only module of the library that imports flax.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from dd_jax.constants import LossConstants
+from dd_jax.errors import InputError
+from dd_jax.losses.base import Loss, labelled_domain
+from dd_jax.losses.catalogue import TANH_CURVATURE
+from dd_jax.types import ANY_RECORD, Domain, Labelled
+
+
+class BoundedNetwork(nn.Module):
+    """f(θ; a) = Σ_j v_j tanh(⟨w_j, a⟩ + bias_j) with fixed v_j = output_norm / √hidden."""
+
+    hidden: int
+    output_norm: float
+    intercept: bool
+
+    @nn.compact
+    def __call__(self, features):
+        """The score f(θ; a) of one feature vector or of rows of them."""
+        units = jnp.tanh(nn.Dense(self.hidden, use_bias=self.intercept)(features))
+        return jnp.sum(units, axis=-1) * (self.output_norm / math.sqrt(self.hidden))
+
+
+@functools.cache
+def bounded_network(
+    *,
+    hidden: int,
+    output_norm: float = 1.0,
+    feature_norm: float = 1.0,
+    intercept: bool = False,
+) -> Loss:
+    """-tanh(y f(θ; a)) for a one-hidden-layer tanh network with fixed output weights v, ‖v‖ = V.
+
+    With R the bound on the (augmented) feature norm and k = max|tanh''| = 4/(3√3):
+
+        b = 1,   L = V·R,   β = k·(V² + V/√hidden)·R².
+
+    Because ∇f has blocks v_j tanh'(u_j) a, so ‖∇f‖ ≤ ‖v‖R; the Hessian is ψ''·∇f∇fᵀ plus ψ' times
+    a block-diagonal matrix with blocks v_j tanh''(u_j) aaᵀ, where |ψ''| ≤ k, |ψ'| ≤ 1.
+
+    Assumes: labels in [-1, 1]; the output weights are not trained. A fully trained network has no
+    finite L, β over all θ, and no such certificate.
+    """
+    if hidden < 1:
+        raise InputError(f"hidden = {hidden}; the network needs at least one hidden unit.")
+    for name, value in (("output_norm", output_norm), ("feature_norm", feature_norm)):
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(
+                f"{name} = {value} is not a positive finite number; give one, e.g. 1.0."
+            )
+    radius = math.sqrt(feature_norm**2 + int(intercept))
+    domain = labelled_domain(feature_norm, -1.0, 1.0)
+    constants = LossConstants(
+        name="bounded network",
+        convex=False,
+        single_index=False,
+        lipschitz=output_norm * radius,
+        smoothness=TANH_CURVATURE * (output_norm**2 + output_norm / math.sqrt(hidden)) * radius**2,
+        bound=1.0,
+        domain=domain.describe,
+        established="proved",
+    )
+    module = BoundedNetwork(hidden, output_norm, intercept)
+    return from_flax(module, lambda f, y: -jnp.tanh(y * f), constants, domain, _blank)
+
+
+def _blank(database: Labelled) -> Labelled:
+    """Label 0 makes the margin y·f constant: the all-zero record has zero gradient everywhere."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), database)
+
+
+def from_flax(
+    module: nn.Module,
+    value: Callable[[Array, Array], Array],
+    constants: LossConstants,
+    domain: Domain = ANY_RECORD,
+    null_record: Callable[[PyTree], PyTree] | None = None,
+) -> Loss:
+    """The loss value(module(a), y) of a flax module, on `Labelled` records.
+
+    Where every parameter belongs to an `nn.Dense` that is called once per record, gradients are
+    clipped by ghost norms (`ghost_gradient`); otherwise one gradient per record is taken.
+    """
+
+    def record_loss(params, record):
+        return value(module.apply(params, record.features), record.label)
+
+    def template(database):
+        shapes = jax.eval_shape(module.init, jax.random.key(0), database.features[0])
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def batch_gradient(params, database, clip_norm):
+        return ghost_gradient(module, value, params, database, clip_norm)
+
+    return Loss(
+        record_loss, constants, template, domain, null_record, batch_gradient=batch_gradient
+    )
+
+
+def ghost_gradient(
+    module: nn.Module,
+    value: Callable[[Array, Array], Array],
+    params: PyTree,
+    database: Labelled,
+    clip_norm,
+) -> PyTree:
+    """Sum over records of their clipped gradients, without forming any of them.
+
+    A dense layer's gradient for one record is input ⊗ δ with δ the loss's derivative in the layer's
+    output. One backward pass with respect to a zero added to each layer's output gives every δ; then
+    ‖∇ℓ‖² = Σ_layers (‖input‖² + bias) ‖δ‖², and the clipped sum is inputᵀ(weight · δ).
+    """
+    inputs, taps = _dense_layers(module, params, database.features)
+    _require_dense_parameters(params, inputs)
+
+    def total(taps):
+        outputs = _apply_with_taps(module, params, database.features, taps)
+        return jnp.sum(jax.vmap(value)(outputs, database.label))
+
+    deltas = jax.grad(total)(taps)
+    if clip_norm is not None:
+        weight = _clip_weights(params, inputs, deltas, clip_norm)
+        deltas = {path: delta * weight[:, None] for path, delta in deltas.items()}
+    layers = {path: _dense_gradient(params, path, inputs[path], deltas[path]) for path in inputs}
+    return {"params": _nest(layers)}
+
+
+def _clip_weights(params, inputs, deltas, clip_norm) -> Array:
+    """min(1, C / ‖∇ℓ‖) per record."""
+    squares: Any = 0
+    for path, delta in deltas.items():
+        scale = jnp.sum(inputs[path] ** 2, axis=-1) + int("bias" in _layer(params, path))
+        squares = squares + scale * jnp.sum(delta**2, axis=-1)
+    tiny = jnp.finfo(squares.dtype).tiny
+    norms = jnp.sqrt(jnp.maximum(squares, tiny))
+    return jnp.minimum(1, jnp.asarray(clip_norm, norms.dtype) / norms)
+
+
+def _dense_gradient(params, path, layer_input, delta) -> dict:
+    gradient = {"kernel": layer_input.T @ delta}
+    if "bias" in _layer(params, path):
+        gradient["bias"] = jnp.sum(delta, axis=0)
+    return gradient
+
+
+def _dense_layers(module, params, features) -> tuple[dict, dict]:
+    """Inputs of every dense layer, and zeros in the shape of its output."""
+    inputs: dict = {}
+    taps: dict = {}
+
+    def record(next_fun, args, kwargs, context):
+        output = next_fun(*args, **kwargs)
+        if isinstance(context.module, nn.Dense) and context.method_name == "__call__":
+            path = context.module.path
+            if path in inputs:
+                raise InputError(
+                    f"layer {'/'.join(path)} is called more than once per record; "
+                    f"write the loss with dd.losses.custom, which takes one gradient per record."
+                )
+            inputs[path] = args[0]
+            taps[path] = jnp.zeros_like(output)
+        return output
+
+    with nn.intercept_methods(record):
+        module.apply(params, features)
+    return inputs, taps
+
+
+def _apply_with_taps(module, params, features, taps) -> Array:
+    """The module's outputs with each tap added to its layer's output."""
+
+    def add(next_fun, args, kwargs, context):
+        output = next_fun(*args, **kwargs)
+        if isinstance(context.module, nn.Dense) and context.method_name == "__call__":
+            return output + taps[context.module.path]
+        return output
+
+    with nn.intercept_methods(add):
+        return module.apply(params, features)
+
+
+def _require_dense_parameters(params, inputs) -> None:
+    total = len(jax.tree.leaves(params))
+    dense = sum(len(jax.tree.leaves(_layer(params, path))) for path in inputs)
+    if dense != total:
+        raise InputError(
+            f"{total - dense} of the network's {total} parameter arrays are not in an nn.Dense "
+            f"layer; write the loss with dd.losses.custom, which takes one gradient per record."
+        )
+
+
+def _layer(params, path) -> dict:
+    node = params["params"]
+    for name in path:
+        node = node[name]
+    return node
+
+
+def _nest(layers: dict) -> dict:
+    """{('a', 'b'): x} -> {'a': {'b': x}}."""
+    tree: dict = {}
+    for path, leaf in layers.items():
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = leaf
+    return tree

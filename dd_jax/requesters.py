@@ -1,0 +1,110 @@
+"""Update requesters (`dfn:updreq`): fixed streams, random and adversarial churn, and an adaptive one."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from dd_jax.errors import InputError
+from dd_jax.interaction import Observation, Requester
+from dd_jax.losses.base import Loss, deletion
+from dd_jax.types import Edit, num_records
+
+
+def stack_edits(edits: list[Edit]) -> Edit:
+    """A stream u_1 … u_i of edits of the same size r, with leading axis i."""
+    if not edits:
+        raise InputError("the stream is empty; give at least one edit.")
+    sizes = {edit.index.shape[0] for edit in edits}
+    if len(sizes) > 1:
+        raise InputError(
+            f"the stream's edits have sizes {sorted(sizes)}; give every edit the same r."
+        )
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *edits)
+
+
+def fixed_stream(stream: Edit) -> Requester:
+    """A non-adaptive requester: request i is entry i of the stream, whatever is released.
+
+    Its edits do not depend on a key, so under a vmap over seeds the database is not copied.
+    The interaction must be no longer than the stream.
+    """
+
+    def act(key, memory, observation):
+        del key
+        edit = jax.tree.map(lambda leaf: leaf[observation.request - 1], stream)
+        return memory, edit
+
+    return Requester(init=lambda key: (), act=act)
+
+
+def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> Requester:
+    """A non-adaptive requester: r distinct random rows get random records of a public pool."""
+    if not 1 <= edits_per_request <= n:
+        raise InputError(
+            f"edits_per_request = {edits_per_request}; give 1 to n = {n} rows per request."
+        )
+    pool_size = num_records(pool)
+
+    def act(key, memory, observation):
+        del observation
+        row_key, record_key = jax.random.split(key)
+        rows = jax.random.choice(row_key, n, (edits_per_request,), replace=False)
+        picks = jax.random.randint(record_key, (edits_per_request,), 0, pool_size)
+        record = jax.tree.map(lambda leaf: leaf[picks], pool)
+        return memory, Edit(rows.astype(jnp.int32), record)
+
+    return Requester(init=lambda key: (), act=act)
+
+
+def churn(row: int, pool: PyTree) -> Requester:
+    """A non-adaptive adversary: rewrites one row at every request, cycling through a pool.
+
+    With two records of opposite gradients the optimum moves by 2L/(λn) each time, the most that one
+    row can do.
+    """
+    pool_size = num_records(pool)
+
+    def act(key, memory, observation):
+        del key
+        pick = (observation.request - 1) % pool_size
+        record = jax.tree.map(lambda leaf: leaf[pick][None], pool)
+        return memory, Edit(jnp.full((1,), row, jnp.int32), record)
+
+    return Requester(init=lambda key: (), act=act)
+
+
+class LossMemory(NamedTuple):
+    """The last release seen, and the rows not yet deleted."""
+
+    release: PyTree
+    alive: Bool[Array, "n"]
+
+
+def largest_loss(loss: Loss, database: PyTree) -> Requester:
+    """An adaptive requester: deletes the record with the largest loss under the last model it saw.
+
+    It knows the initial database. Before its first observation it judges by the zero model. Each
+    row is deleted at most once; rows are blanked with the loss's null record.
+    """
+    n = num_records(database)
+    null = deletion(loss, database, [0]).record
+
+    def init(key):
+        del key
+        return LossMemory(loss.template(database), jnp.ones(n, dtype=bool))
+
+    def act(key, memory, observation: Observation):
+        del key
+        release = jax.tree.map(
+            lambda seen, last: jnp.where(observation.visible, seen, last),
+            observation.release,
+            memory.release,
+        )
+        losses = jax.vmap(loss.value, in_axes=(None, 0))(release, database)
+        row = jnp.argmax(jnp.where(memory.alive, losses, -jnp.inf))
+        memory = LossMemory(release, memory.alive.at[row].set(False))
+        return memory, Edit(row[None].astype(jnp.int32), null)
+
+    return Requester(init, act)

@@ -1,0 +1,227 @@
+"""The paper's vocabulary: edits, mechanisms, the record domain, curator state, transcript.
+
+A database 𝒟 is any pytree whose leaves share a leading axis of n records. An edit request u replaces
+records at r distinct rows, atomically, so n never changes (`dfn:updreq`). Everything here is a
+NamedTuple of arrays or of pure functions and passes through jit, vmap and scan.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree
+
+from dd_jax.errors import InputError
+
+
+class Labelled(NamedTuple):
+    """A supervised record x = (a, y); as a database its leaves carry the leading axis n."""
+
+    features: Any
+    label: Any
+
+
+class Edit(NamedTuple):
+    """An edit request u = {⟨ind_j, y_j⟩}: r replacements at distinct rows, applied at once."""
+
+    index: Int[Array, "r"]
+    record: PyTree
+
+
+class Domain(NamedTuple):
+    """The record domain 𝒳 that a guarantee's constants are valid on.
+
+    Attributes:
+        describe: the domain in words, as certificates print it.
+        check: `records -> None`; raises `InputError` at the host boundary, naming the row.
+        project: `records -> (records, inside)`; moves every record into 𝒳 and marks the ones that
+            were there already; pure, for use inside a scan where nothing can be raised.
+    """
+
+    describe: str
+    check: Callable[[PyTree], None]
+    project: Callable[[PyTree], tuple[PyTree, Bool[Array, "n"]]]
+
+
+def _accept(records: PyTree) -> None:
+    """The unconstrained domain has nothing to check beyond finiteness."""
+    check_finite(records)
+
+
+def _all_inside(records: PyTree) -> tuple[PyTree, Array]:
+    return records, jnp.ones(num_records(records), dtype=bool)
+
+
+ANY_RECORD = Domain("any finite record", _accept, _all_inside)
+
+
+def publish_model(key: Array, state: PyTree) -> PyTree:
+    """f_pub(θ) = θ: the model itself is released and nothing is kept back (a stateless curator)."""
+    del key
+    return state
+
+
+class Mechanism(NamedTuple):
+    """A curator (A, Ā, f_pub) and the record domain that it admits.
+
+    Attributes:
+        learn: A, `(key, database) -> state`.
+        delete: Ā, `(key, database, edit, state) -> state` with the database BEFORE the edit.
+        publish: f_pub, `(key, state) -> release`. Statelessness in the paper's sense is visible
+            here: a mechanism that keeps a secret state publishes something other than the state.
+        domain: 𝒳; the driver holds the database and every edit to it before they are used.
+    """
+
+    learn: Callable[[Array, PyTree], PyTree]
+    delete: Callable[[Array, PyTree, Edit, PyTree], PyTree]
+    publish: Callable[[Array, PyTree], PyTree] = publish_model
+    domain: Domain = ANY_RECORD
+
+
+class CuratorState(NamedTuple):
+    """What the curator holds between requests: its state (a model, if stateless) and 𝒟_i."""
+
+    params: PyTree
+    database: PyTree
+
+
+class Transcript(NamedTuple):
+    """What happened in an interaction of i requests, for the analyst.
+
+    Attributes:
+        releases: φ_0 … φ_i, leaves with leading axis i + 1.
+        edits: u_1 … u_i as they were applied, leaves with leading axis i.
+        observed: which of φ_0 … φ_{i-1} the requester was shown; its sum is the p of p-adaptivity.
+        projected: per request, records that lay outside the domain and were moved into it.
+        rejected: per request, replacements not applied because their row was out of range or
+            named twice.
+        projected_initially: records of 𝒟_0 that were moved into the domain.
+    """
+
+    releases: PyTree
+    edits: Edit
+    observed: Bool[Array, "i"]
+    projected: Int[Array, "i"]
+    rejected: Int[Array, "i"]
+    projected_initially: Int[Array, ""]
+
+
+def num_records(database: PyTree) -> int:
+    """N, the number of records: the leading axis shared by all leaves."""
+    leaves = jax.tree.leaves(database)
+    if not leaves:
+        raise InputError("the database has no arrays; give a pytree whose leaves share a row axis.")
+    shapes = [jnp.shape(leaf) for leaf in leaves]
+    if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+        raise InputError(
+            f"the database's leaves have shapes {shapes}; give every leaf the same leading axis n."
+        )
+    return shapes[0][0]
+
+
+def apply_edit(database: PyTree, edit: Edit) -> PyTree:
+    """𝒟 ∘ u: replace the edit's rows, all at once.
+
+    Pure; works under jit, vmap and scan, and commutes for edits of disjoint rows. Rows outside
+    [0, n) and second mentions of a row are dropped: use `check_edit` to refuse them on the host,
+    or read `Transcript.rejected`.
+    """
+    n = num_records(database)
+    rows = jnp.where(_acceptable_rows(edit.index, n), edit.index, n)
+    return jax.tree.map(
+        lambda leaf, new: leaf.at[rows].set(new, mode="drop"), database, edit.record
+    )
+
+
+def count_rejected(database: PyTree, edit: Edit) -> Int[Array, ""]:
+    """How many of the edit's replacements `apply_edit` drops (row out of range or repeated)."""
+    return jnp.sum(~_acceptable_rows(edit.index, num_records(database)), dtype=jnp.int32)
+
+
+def _acceptable_rows(index: Array, n: int) -> Array:
+    """In range, and the first mention of its row."""
+    position = jnp.arange(index.shape[0])
+    earlier = (index[:, None] == index[None, :]) & (position[None, :] < position[:, None])
+    return (index >= 0) & (index < n) & ~jnp.any(earlier, axis=1)
+
+
+def replacement(indices, records: PyTree) -> Edit:
+    """The edit that puts `records` (leading axis r) into the given rows."""
+    return Edit(index=jnp.atleast_1d(jnp.asarray(indices, dtype=jnp.int32)), record=records)
+
+
+def is_concrete(tree: PyTree) -> bool:
+    """Whether every leaf holds values that the host can look at (no tracers)."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def check_finite(records: PyTree, what: str = "the database") -> None:
+    """Refuse NaN and infinity in floating-point leaves, naming the row."""
+    for path, leaf in jax.tree.leaves_with_path(records):
+        array = np.asarray(leaf)
+        if not np.issubdtype(array.dtype, np.inexact):
+            continue
+        rows = np.flatnonzero(~np.isfinite(array.reshape(array.shape[0], -1)).all(axis=1))
+        if rows.size:
+            name = jax.tree_util.keystr(path) or "the records"
+            raise InputError(
+                f"{what} holds NaN or infinity in row {rows[0]} of {name}; "
+                f"remove or impute that record first."
+            )
+
+
+def check_edit(database: PyTree, edit: Edit, domain: Domain = ANY_RECORD) -> None:
+    """Refuse an edit that cannot be applied as asked, before anything is changed.
+
+    Raises:
+        InputError: the edit is empty, longer than the database, names a row twice or out of range,
+            or its records have another structure, shape or dtype than the database's, or are not
+            finite, or lie outside the domain.
+    """
+    n = num_records(database)
+    _check_rows(np.asarray(edit.index), n)
+    _check_records_match(database, edit)
+    check_finite(edit.record, "the edit")
+    domain.check(edit.record)
+
+
+def _check_rows(index: np.ndarray, n: int) -> None:
+    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+        raise InputError(
+            f"edit.index has shape {index.shape} and dtype {index.dtype}; give a vector of row numbers."
+        )
+    if index.size == 0:
+        raise InputError("the edit is empty; name at least one row to replace.")
+    if index.size > n:
+        raise InputError(
+            f"the edit names {index.size} rows of a database of {n}; name at most {n}."
+        )
+    outside = index[(index < 0) | (index >= n)]
+    if outside.size:
+        raise InputError(f"row {outside[0]} is out of range; rows run from 0 to {n - 1}.")
+    rows, counts = np.unique(index, return_counts=True)
+    if (counts > 1).any():
+        raise InputError(f"row {rows[counts > 1][0]} is named twice; an edit's rows are distinct.")
+
+
+def _check_records_match(database: PyTree, edit: Edit) -> None:
+    if jax.tree.structure(database) != jax.tree.structure(edit.record):
+        raise InputError(
+            f"the edit's records have structure {jax.tree.structure(edit.record)}, the database "
+            f"{jax.tree.structure(database)}; build the records with the database's own type."
+        )
+    r = edit.index.shape[0]
+    for old, new in zip(jax.tree.leaves(database), jax.tree.leaves(edit.record), strict=True):
+        expected = (r, *jnp.shape(old)[1:])
+        if jnp.shape(new) != expected:
+            raise InputError(
+                f"the edit's records have shape {jnp.shape(new)}; "
+                f"{r} rows of this database need shape {expected}."
+            )
+        if jnp.result_type(new) != jnp.result_type(old):
+            raise InputError(
+                f"the edit's records have dtype {jnp.result_type(new)}; "
+                f"convert them to the database's {jnp.result_type(old)}."
+            )
