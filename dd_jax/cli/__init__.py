@@ -1,0 +1,65 @@
+"""The command line, `dd-jax`: one module per command, imported only when it is asked for.
+
+A command module has a frozen dataclass `Config` (its fields are the options, its docstring the help)
+and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 bad input.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from dd_jax.errors import InputError
+
+COMMANDS = {
+    "bench": "speed of the gradient kernels as ratios to this machine's matrix product",
+    "report": "every figure and table, and one page that shows them",
+}
+
+USAGE = "usage: dd-jax COMMAND [options]\n\nCertified data deletion in JAX.\n\ncommands:\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(importlib.import_module("importlib.metadata").version("dd-jax"))
+        return 0
+    name, *options = arguments
+    if name not in COMMANDS:
+        print(
+            f"dd-jax: no command {name!r}; choose one of {', '.join(sorted(COMMANDS))}.",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        return _run(name, options)
+    except InputError as error:
+        print(f"dd-jax {name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {COMMANDS[name]}" for name in sorted(COMMANDS)]
+    return USAGE + "\n".join(rows) + "\n\n`dd-jax COMMAND --help` explains a command's options."
+
+
+def _run(name: str, options: list[str]) -> int:
+    import tyro
+
+    command = importlib.import_module(f"dd_jax.cli.{name}")
+    config = tyro.cli(
+        command.Config, prog=f"dd-jax {name}", args=options, description=command.Config.__doc__
+    )
+    return command.main(config)
+
+
+def entry() -> None:
+    """Console entry point."""
+    sys.exit(main())
