@@ -1,0 +1,202 @@
+"""The linear loss -⟨θ, x⟩, ‖x‖ ≤ L, in closed form: the loss that attains the optimal bounds.
+
+Two neighbouring databases hold x and -x, ‖x‖ = L, in one row. Along x the model is a scalar
+autoregression with c = 1 - ηλ; across it both runs have one law, independent of the first: a
+scalar computation is exact in every dimension. Plain closed forms broadcast over arrays.
+"""
+
+import numpy as np
+from scipy import special
+
+from dd_jax.errors import InputError
+from dd_jax.oracles._common import (
+    check_order,
+    check_positive,
+    check_steps,
+    one_minus_power,
+    power,
+)
+
+_POINTS_PER_DEVIATION = 32
+_MOST_POINTS = 2**22
+
+
+def mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps):
+    """Distance of the two means: Δ = (2L/(nλ)) (1 - c^K_I) c^K_U.
+
+    Args:
+        lipschitz: L, the norm of the record.
+        l2: λ.
+        n: number of records.
+        step_size: η < 2/λ.
+        present_steps: K_I, steps taken while the record is in the database.
+        delete_steps: K_U, steps taken since it was replaced.
+    """
+    rate = _rate(l2, step_size)
+    present = one_minus_power(rate, check_steps("present_steps", present_steps))
+    decay = power(rate, check_steps("delete_steps", delete_steps))
+    lipschitz, n = check_positive("lipschitz", lipschitz), check_positive("n", n)
+    return (2 * lipschitz / (n * l2) * present * decay)[()]
+
+
+def variance(l2, noise_variance, step_size, steps, init_variance=0.0):
+    """Variance of every coordinate after T steps: c^{2T} v₀ + 2ησ² (1 - c^{2T}) / (1 - c²)."""
+    rate, steps = _rate(l2, step_size), check_steps("steps", steps)
+    noise_variance = check_positive("noise_variance", noise_variance)
+    init_variance = check_positive("init_variance", init_variance, zero_allowed=True)
+    stationary = 2 * noise_variance / (l2 * (2 - rate))
+    return (power(rate, 2 * steps) * init_variance + stationary * one_minus_power(rate, 2 * steps))[
+        ()
+    ]
+
+
+def renyi(
+    order,
+    lipschitz,
+    l2,
+    noise_variance,
+    n,
+    step_size,
+    present_steps,
+    delete_steps,
+    init_variance=0.0,
+    earlier_steps=0,
+):
+    """Exact R_q = qΔ²/(2 Var) between neighbouring runs.
+
+    The record is in the database for K_I steps and gone for K_U; `earlier_steps` were taken before
+    it was inserted, and T = earlier_steps + K_I + K_U. With K_U = 0 this is the privacy of a
+    record that stays. From a fixed start (v₀ = 0) it equals the optimal bound with finite K_I.
+    """
+    order = check_order(order)
+    shift = mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps)
+    total = check_steps("earlier_steps", earlier_steps) + present_steps + delete_steps
+    spread = variance(l2, noise_variance, step_size, total, init_variance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(shift == 0, 0.0, order * shift**2 / (2 * spread))[()]
+
+
+def coin_renyi(order, mu):
+    """R_q between coins of bias Φ(μ/2) and Φ(-μ/2): what sign(θ̂_0) tells of a record."""
+    order, mu = check_order(order), check_positive("mu", mu, zero_allowed=True)
+    heads, tails = special.log_ndtr(mu / 2), special.log_ndtr(-mu / 2)
+    terms = np.logaddexp(order * heads + (1 - order) * tails, order * tails + (1 - order) * heads)
+    return (np.maximum(terms, 0.0) / (order - 1))[()]
+
+
+def recoding_renyi(
+    order,
+    lipschitz,
+    l2,
+    noise_variance,
+    n,
+    step_size,
+    learn_steps,
+    present_steps,
+    delete_steps,
+    init_variance=0.0,
+) -> float:
+    """Exact R_q of the release after a requester saw θ̂_0 and recoded the other rows by its sign.
+
+    After K_L steps on rows that balance to zero but for ±x, the n - 1 other rows all become
+    sign(⟨θ̂_0, x⟩) x; the record stays for K_I further steps and is gone for K_U. With s the sign
+    and k = K_I + K_U, the release given θ̂_0 is N(c^k θ̂_0 + b + s·u, V_k), so its density is
+
+        Σ_{s=±1} N(y; c^k m₀ + b + s·u, c^{2k} v₀ + V_k) · Φ(s · E[θ̂_0 | y, s] / sd[θ̂_0 | y]),
+
+    and R_q follows by quadrature (the trapezoid rule, which converges geometrically here).
+    K_I = 0 is the deleted record, where R_q → `coin_renyi(q, μ)` > 0 as K_U → ∞ (erratum E2);
+    K_U = 0 is a record that stays, where one more μ²q/2 is added (erratum E9).
+    """
+    order = float(check_order(order))
+    after = check_steps("present_steps + delete_steps", present_steps + delete_steps, least=1)
+    check_steps("learn_steps", learn_steps, least=1)
+    shift_before = mean_shift(lipschitz, l2, n, step_size, learn_steps, 0) / 2
+    shift_after = mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps) / 2
+    push = (n - 1) * mean_shift(lipschitz, l2, n, step_size, after, 0) / 2
+    fresh = variance(l2, noise_variance, step_size, after)
+    unit = np.sqrt(fresh)
+    world = _World(
+        mean=shift_before / unit,
+        variance=variance(l2, noise_variance, step_size, learn_steps, init_variance) / fresh,
+        decay=power(_rate(l2, step_size), after),
+        offset=shift_after / unit,
+        push=push / unit,
+    )
+    return _quadrature(order, world)
+
+
+class _World:
+    """Law of the recoded release in units of the fresh noise's deviation; `side` is the record."""
+
+    def __init__(self, mean, variance, decay, offset, push):
+        self.mean, self.variance, self.decay = mean, variance, decay
+        self.offset, self.push = offset, push
+        self.total_variance = decay**2 * variance + 1
+
+    def centre(self, side, sign):
+        """Centre of the component in which the requester saw this sign."""
+        return side * (self.decay * self.mean + self.offset) + sign * self.push
+
+    def log_density(self, points, side):
+        """Log density of the release at the points."""
+        return np.logaddexp(*(self._log_component(points, side, sign) for sign in (1, -1)))
+
+    def _log_component(self, points, side, sign):
+        residual = points - self.centre(side, sign)
+        gain = self.decay * self.variance / self.total_variance
+        seen = side * self.mean + gain * residual
+        deviation = np.sqrt(self.variance / self.total_variance)
+        log_normal = -0.5 * (
+            residual**2 / self.total_variance + np.log(2 * np.pi * self.total_variance)
+        )
+        return log_normal + special.log_ndtr(sign * seen / deviation)
+
+
+def _quadrature(order, world) -> float:
+    """R_q(world of +x ‖ world of -x) on windows around every tilted component."""
+    margin = 12 * np.sqrt(world.total_variance)
+    while True:
+        exponents, ends = [], []
+        for low, high in _windows(order, world, margin):
+            count = int(np.ceil((high - low) * _POINTS_PER_DEVIATION))
+            if count > _MOST_POINTS:
+                raise InputError(
+                    f"order = {order} needs {count} quadrature points here; take a smaller order."
+                )
+            points = low + np.arange(count + 1) / _POINTS_PER_DEVIATION
+            exponent = order * world.log_density(points, 1)
+            exponent += (1 - order) * world.log_density(points, -1)
+            exponents.append(exponent)
+            ends += [exponent[0], exponent[-1]]
+        exponents = np.concatenate(exponents)
+        if max(ends) < exponents.max() - 40:
+            total = special.logsumexp(exponents) - np.log(_POINTS_PER_DEVIATION)
+            return float(max(total, 0.0) / (order - 1))
+        margin *= 2
+
+
+def _windows(order, world, margin):
+    """Disjoint intervals that cover where p^q r^{1-q} can be large."""
+    centres = [
+        order * world.centre(1, first) + (1 - order) * world.centre(-1, second)
+        for first in (1, -1)
+        for second in (1, -1)
+    ]
+    merged = []
+    for centre in sorted(centres):
+        if merged and centre - margin <= merged[-1][1]:
+            merged[-1][1] = centre + margin
+        else:
+            merged.append([centre - margin, centre + margin])
+    return merged
+
+
+def _rate(l2, step_size):
+    """ηλ, refused outside (0, 2)."""
+    rate = check_positive("l2", l2) * check_positive("step_size", step_size)
+    if not np.all(rate < 2):
+        raise InputError(
+            f"step_size · l2 = {rate} makes the steps diverge; take step_size < 2 / l2."
+        )
+    return rate
