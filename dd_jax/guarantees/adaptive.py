@@ -1,0 +1,296 @@
+"""Requesters that look at releases before they ask: what the certificates then say.
+
+A p-adaptive requester saw p releases between the record's insertion and its deletion (or up to now,
+for a record that stays); releases before the insertion and after the deletion are free. Every sound
+form here assumes that the requester is one fixed map of its observed releases, its own edits and
+coins independent of the noise; that it did not itself insert the record; and that the replacement
+does not depend on the record it replaces. It may know all other rows and the record's index. The
+same numbers cover an observer who also holds the p old releases.
+
+Release i follows request i; release 0 follows learning. A record of the initial database has
+`inserted=0`, one that request j brought in has `inserted=j`.
+"""
+
+import itertools
+
+import numpy as np
+from scipy import special
+
+from dd_jax.errors import InputError
+from dd_jax.guarantees import checks, deletion, privacy, renyi
+
+# --- records that go ----------------------------------------------------------------------------
+
+
+def deletion_adaptive_as_stated(eps_dd, eps_dp, adaptivity):
+    """The paper's reduction, for comparison only: ε = ε_dd + p ε_dp. False in general.
+
+    `thm:reduction` claims this for every mechanism that has ε_dd for non-adaptive requesters and is
+    (q, ε_dp)-Rényi DP. Conditioning on the edits changes the law of the previous model, so the
+    non-adaptive bound does not apply: see erratum E2 for a counterexample. The number itself is
+    sound where `deletion_adaptive` applies; for non-convex losses use `deletion_run_sum`.
+    """
+    eps_dd = checks.nonnegative("eps_dd", eps_dd)
+    eps_dp = checks.nonnegative("eps_dp", eps_dp)
+    adaptivity = checks.steps("adaptivity", adaptivity)
+    seen = np.where(adaptivity == 0, 0.0, checks.product(adaptivity, eps_dp))
+    return checks.plain(eps_dd + seen)
+
+
+def deletion_adaptive(eps_dd, eps_dp, adaptivity):
+    """What remains of a deleted record against a p-adaptive requester, convex losses.
+
+    ε = ε_dd + p ε_dp
+
+    Guarantee: (q, ε)-data-deletion for every p-adaptive requester.
+    Assumes: eps_dd and eps_dp hold from any fixed start, as every convex bound here does; the
+    module's conditions on the requester. Erratum E2; repairs `thm:reduction`.
+    """
+    return deletion_adaptive_as_stated(eps_dd, eps_dp, adaptivity)
+
+
+def deletion_adaptive_mu(mu_dd, mu_dp, adaptivity):
+    """`deletion_adaptive` in Gaussian DP: μ = √(μ_dd² + p μ_dp²)."""
+    mu_dd = checks.nonnegative("mu_dd", mu_dd)
+    mu_dp = checks.nonnegative("mu_dp", mu_dp)
+    adaptivity = checks.steps("adaptivity", adaptivity)
+    seen = np.where(adaptivity == 0, 0.0, checks.product(np.sqrt(adaptivity), mu_dp))
+    return checks.plain(np.hypot(mu_dd, seen))
+
+
+def deletion_adaptive_intervals(
+    order,
+    lipschitz,
+    l2,
+    noise_variance,
+    n,
+    step_size,
+    learn_steps,
+    delete_steps,
+    request,
+    observed,
+    *,
+    inserted=0,
+    records=1,
+    smoothness=0.0,
+):
+    """What remains after request i, when it is known which releases the requester saw.
+
+    ε = Σ_k ε_dp (1 - c^{T_k})/(1 + c^{T_k}) + ε_dd(K_I, K_U),  K_I = (i - 1 - s_p) K_U
+
+    T_k steps with the record lie between one observed release and the next, and K_I after the last
+    one; the last term vanishes when the release just before the deletion was seen.
+
+    Guarantee: (q, ε)-data-deletion for every requester that saw at most the releases `observed`;
+    never above `deletion_adaptive`, and linear in the order (μ-GDP with μ = √(2ε/q)).
+    Assumes: what `deletion_optimal` assumes; the module's conditions on the requester. Erratum E2.
+
+    Args:
+        request: i ≥ 1, the request that deletes the record.
+        observed: the releases seen, as whole numbers; those outside [inserted, request - 1] are
+            free.
+        inserted: 0, or the request j < i that brought the record in.
+    """
+    request, inserted = _window(request, inserted)
+    constants = (order, lipschitz, l2, noise_variance, n, step_size)
+    options = {"records": records, "smoothness": smoothness}
+    seen = [s for s in _releases(observed) if inserted <= s < request]
+    clock = [0.0, *(steps_with_record(learn_steps, delete_steps, s + 1, inserted) for s in seen)]
+    total = steps_with_record(learn_steps, delete_steps, request, inserted)
+    looks = [
+        privacy.privacy_optimal(*constants, after - before, **options)
+        for before, after in itertools.pairwise(clock)
+    ]
+    left = deletion.deletion_optimal(
+        *constants, delete_steps, present_steps=total - clock[-1], **options
+    )
+    return renyi.compose_renyi(left, *looks)
+
+
+def deletion_run_sum(
+    order,
+    lipschitz,
+    noise_variance,
+    n,
+    step_size,
+    learn_steps,
+    delete_steps,
+    request,
+    *,
+    inserted=0,
+    records=1,
+):
+    """What remains of a record deleted by request i, for any loss and any requester.
+
+    ε = q L² η (K_L + (i-1) K_U) / (σ² n²),  or q L² η (i-j) K_U / (σ² n²) if inserted by request j
+
+    Guarantee: (q, ε)-data-deletion between neighbouring runs for requesters of any adaptivity, also
+    jointly with all releases, and μ-GDP with μ = √(2ε/q).
+    Assumes: L-Lipschitz (or clipped) gradients; replace-one; the module's conditions on the
+    requester.
+    Erratum E2: for non-convex losses this replaces `thm:reduction`.
+    """
+    total = steps_with_record(learn_steps, delete_steps, request, inserted)
+    return privacy.privacy_lipschitz(
+        order, lipschitz, noise_variance, n, step_size, total, records=records
+    )
+
+
+def deletion_runs(eps_dp, request, *, inserted=0):
+    """`deletion_run_sum` when all that is known is that each run is (q, ε_dp): (i - j) ε_dp.
+
+    Guarantee: (q, ε)-data-deletion for requesters of any adaptivity, i·ε_dp for a record of the
+    initial database. Assumes: eps_dp bounds one run of learning or deletion from any fixed start.
+    Erratum E2.
+    """
+    request, inserted = _window(request, inserted)
+    eps_dp = checks.nonnegative("eps_dp", eps_dp)
+    return checks.plain(checks.product(request - inserted, eps_dp))
+
+
+# --- records that stay --------------------------------------------------------------------------
+
+
+def privacy_adaptive_intervals(
+    order,
+    lipschitz,
+    l2,
+    noise_variance,
+    n,
+    step_size,
+    learn_steps,
+    delete_steps,
+    requests,
+    observed,
+    *,
+    inserted=0,
+    records=1,
+    smoothness=0.0,
+):
+    """Release i and the observed ones before it jointly, for a record that stays, convex losses.
+
+    ε = Σ_k ε_dp (1 - c^{T_k})/(1 + c^{T_k}), one term for each interval between observed releases
+    and one from the last of them to release i.
+
+    Guarantee: (q, ε)-Rényi DP against every requester that saw at most the releases `observed`;
+    never above `privacy_adaptive`.
+    Assumes: what `privacy_optimal` assumes; the module's conditions on the requester. Erratum E9.
+    """
+    requests = float(checks.steps("requests", requests))
+    request, inserted = _window(requests + 1, inserted)
+    seen = [s for s in _releases(observed) if inserted <= s < request]
+    looks = sorted({*seen, requests})
+    clock = [0.0, *(steps_with_record(learn_steps, delete_steps, s + 1, inserted) for s in looks)]
+    constants = (order, lipschitz, l2, noise_variance, n, step_size)
+    return renyi.compose_renyi(
+        *(
+            privacy.privacy_optimal(
+                *constants, after - before, records=records, smoothness=smoothness
+            )
+            for before, after in itertools.pairwise(clock)
+        )
+    )
+
+
+def privacy_run_sum(
+    order,
+    lipschitz,
+    noise_variance,
+    n,
+    step_size,
+    learn_steps,
+    delete_steps,
+    requests,
+    *,
+    inserted=0,
+    records=1,
+):
+    """All releases up to i jointly, for a record that stays, any loss and any requester.
+
+    ε = q L² η (K_L + i K_U) / (σ² n²),  or q L² η (i-j+1) K_U / (σ² n²) if inserted by request j
+
+    Guarantee: (q, ε)-Rényi DP of release i and of all releases jointly, and μ-GDP with μ = √(2ε/q).
+    Assumes: L-Lipschitz (or clipped) gradients; replace-one; the module's conditions on the
+    requester.
+    Erratum E9.
+    """
+    requests = checks.steps("requests", requests)
+    return deletion_run_sum(
+        order,
+        lipschitz,
+        noise_variance,
+        n,
+        step_size,
+        learn_steps,
+        delete_steps,
+        requests + 1,
+        inserted=inserted,
+        records=records,
+    )
+
+
+def privacy_runs(eps_dp, requests, *, inserted=0):
+    """`privacy_run_sum` when all that is known is that each run is (q, ε_dp): (i + 1 - j) ε_dp.
+
+    Erratum E9: ε_dp alone does not cover a record through i requests of a non-convex run.
+    """
+    return deletion_runs(eps_dp, checks.steps("requests", requests) + 1, inserted=inserted)
+
+
+def steps_with_record(learn_steps, delete_steps, request, inserted=0):
+    """How many steps saw a record before request i deleted it: K_L + (i-1)K_U, or (i-j)K_U."""
+    learn_steps = checks.steps("learn_steps", learn_steps)
+    delete_steps = checks.steps("delete_steps", delete_steps)
+    request, inserted = _window(request, inserted)
+    initial = np.where(inserted == 0, learn_steps, delete_steps)
+    later = request - 1 - inserted
+    return checks.plain(initial + np.where(later == 0, 0.0, checks.product(later, delete_steps)))
+
+
+# --- why p matters: erratum E2's recoding requester ---------------------------------------------
+
+
+def recoding_leak(order, mu_dp):
+    """Exactly what E2's recoding requester leaves of a deleted record, however many steps follow.
+
+    The requester sees one release, in which the record shifts the model by μ standard deviations,
+    and recodes all other rows by the sign it sees. The later model then shows a coin of bias
+    Φ(±μ/2):
+
+    R_q = log(p^q (1-p)^{1-q} + (1-p)^q p^{1-q}) / (q-1),  p = Φ(μ/2)
+
+    For q = 2 and ε_dp = qμ²/2 = 1 it is 0.523, whatever ε_dd: so ε_dd alone is false for p ≥ 1.
+    """
+    order = checks.order(order)
+    half = checks.nonnegative("mu_dp", mu_dp) / 2
+    likely, unlikely = special.log_ndtr(half), special.log_ndtr(-half)
+    with np.errstate(all="ignore"):
+        first = order * likely + (1 - order) * unlikely
+        second = order * unlikely + (1 - order) * likely
+        value = np.logaddexp(first, second) / (order - 1)
+    value = np.where(np.isnan(value), np.inf, value)
+    return checks.plain(np.clip(value, 0.0, 0.5 * checks.product(order, 2 * half, 2 * half)))
+
+
+def recoding_leak_staying(order, mu_dp):
+    """The same requester against a record that stays: `recoding_leak` + ε_dp, exactly.
+
+    For q = 2 and ε_dp = 1 it is 1.523: so ε_dp alone is false for p ≥ 1, and (p + 1)ε_dp = 2 holds.
+    Erratum E9.
+    """
+    return renyi.compose_renyi(recoding_leak(order, mu_dp), renyi.renyi_from_gdp(order, mu_dp))
+
+
+def _window(request, inserted):
+    request = checks.steps("request", request)
+    inserted = checks.steps("inserted", inserted)
+    if np.any(~(inserted < request)):
+        raise InputError(
+            f"request = {np.min(request):g} is not after inserted = {np.max(inserted):g}; "
+            f"count requests from 1, and give inserted=0 for a record of the initial database."
+        )
+    return request, inserted
+
+
+def _releases(observed):
+    return sorted(set(np.ravel(checks.steps("observed", observed)).tolist()))

@@ -1,0 +1,109 @@
+"""What a certificate means for an adversary: bounds on membership-inference advantage, and back.
+
+Advantage is P[test = 1 | H₀] - P[test = 1 | H₁], at most the total variation between the two runs.
+"""
+
+import numpy as np
+
+from dd_jax.guarantees import checks, renyi
+
+
+def advantage_soundness(order, eps):
+    """Advantage against a deleted record, from (q, ε)-data-deletion to *any* common comparator.
+
+    min{√(2ε), q/(q-1) · e^{ε(q-1)/q} · [2(q-1)]^{1/q} - 1}, at most 1
+
+    Guarantee: holds for every test of the post-deletion releases, non-convex certificates included.
+    Assumes: non-adaptive requesters, or a bound that covers the requester's transcript as the
+    convex and run-sum bounds do (erratum E7). `thm:soundness`.
+    """
+    order, eps = checks.order(order), checks.nonnegative("eps", eps)
+    with np.errstate(all="ignore"):
+        pinsker = np.sqrt(2 * eps)
+        hockey = np.expm1(eps * ((order - 1) / order) + _log_prefactor(order))
+    return checks.plain(np.clip(np.minimum(pinsker, hockey), 0.0, 1.0))
+
+
+def advantage_neighbours(eps):
+    """Advantage from R_q ≤ ε *between the two hypotheses*, any q > 1: √(ε/2), at most 1.
+
+    Guarantee: by KL ≤ R_q and Pinsker. For convex and run-sum certificates, which compare
+    neighbouring runs; not for the non-convex one, which compares with the Gibbs law. Erratum E7.
+    """
+    eps = checks.nonnegative("eps", eps)
+    return checks.plain(np.minimum(np.sqrt(eps / 2), 1.0))
+
+
+def advantage_neighbours_linear(order, eps):
+    """Advantage from a bound linear in the order between the two hypotheses: √(ε/(2q)), at most 1.
+
+    R_q' ≤ εq'/q for every q' > 1 gives KL ≤ ε/q as q' → 1, and Pinsker the rest.
+
+    Guarantee: for `deletion_paper`, `deletion_unrelaxed`, `deletion_optimal` and the run sums, and
+    their adaptive forms. Erratum E7. `advantage_gdp` is smaller where it applies.
+    """
+    eps = checks.nonnegative("eps", eps)
+    return advantage_neighbours(checks.product(eps, 1 / checks.order(order)))
+
+
+def advantage_gdp(mu):
+    """Advantage under μ-GDP: 2Φ(μ/2) - 1, attained by the linear loss. Erratum E7.
+
+    Guarantee: for `deletion_optimal` and the run sums with μ = √(2ε/q), and their adaptive forms.
+    """
+    return renyi.advantage_from_gdp(mu)
+
+
+def epsilon_from_advantage_soundness(order, advantage):
+    """The ε below which `advantage_soundness` contradicts this advantage: its exact inverse.
+
+    max{a²/2, log(q-1) + q/(q-1) · log((1+a)/(q 2^{1/q}))}
+
+    Guarantee: a mechanism with a test of advantage a has no (q, ε)-data-deletion for smaller ε.
+    `thm:soundness`, contrapositive.
+    """
+    order = checks.order(order)
+    advantage = checks.probability("advantage", advantage)
+    hockey = (np.log1p(advantage) - _log_prefactor(order)) * (order / (order - 1))
+    return checks.plain(np.maximum(advantage**2 / 2, hockey))
+
+
+def epsilon_from_advantage_neighbours(order, advantage):
+    """The ε below which a bound linear in the order, between the hypotheses, is refuted: 2 q a²."""
+    order = checks.order(order)
+    advantage = checks.probability("advantage", advantage)
+    return checks.plain(2 * order * advantage**2)
+
+
+def epsilon_from_advantage_gdp(order, advantage):
+    """The ε below which a Gaussian-DP bound is refuted: q μ²/2 with μ = 2Φ⁻¹((1+a)/2)."""
+    return renyi.renyi_from_gdp(order, renyi.gdp_from_advantage(advantage))
+
+
+def deletion_necessary(order, advantage):
+    """The ε below which adaptive deletion is impossible when learner and deleter leak this much.
+
+    max{δ⁴/2, log(q-1) + q/(q-1) · log((1+δ²)/(q 2^{1/q}))}
+
+    Guarantee: if tests of the learned and of the edited model have advantage above δ, no (q,
+    ε)-data- deletion holds under 1-adaptive requesters for any smaller ε.
+    Assumes: the second test's probability of 1 does not depend on the model it started from
+    (erratum E8). `thm:dp_necessary`.
+    """
+    advantage = checks.probability("advantage", advantage)
+    return epsilon_from_advantage_soundness(order, advantage**2)
+
+
+def privacy_necessary(order, eps):
+    """The advantage that (q, ε)-deletion under 1-adaptive requesters allows both tests.
+
+    δ = √Adv(ε) with the Adv of `advantage_soundness`: the exact inverse of `deletion_necessary`.
+
+    Guarantee: not both of the tests of `thm:dp_necessary` have a larger advantage.
+    """
+    return checks.plain(np.sqrt(advantage_soundness(order, eps)))
+
+
+def _log_prefactor(order):
+    """log(q/(q-1) · [2(q-1)]^{1/q}) = -log(1-1/q) + log(2(q-1))/q."""
+    return -np.log1p(-1 / order) + np.log(2 * (order - 1)) / order

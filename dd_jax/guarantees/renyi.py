@@ -1,0 +1,334 @@
+"""Rényi divergence, (ε, δ) and Gaussian DP: exact values and conversions between them.
+
+A claim R_q(P‖Q) ≤ ε is one-sided: it bounds P[O] by Q[O], not the reverse. A *linear* claim holds
+at every order, R_q ≤ qρ; the convex certificates are of this kind. μ-GDP means that telling P from
+Q is at least as hard as telling N(0, 1) from N(μ, 1); it implies R_q ≤ qμ²/2, both ways.
+"""
+
+import numpy as np
+from scipy import special
+
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import checks
+
+_LEGENDRE_NODES, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+# --- exact divergences -------------------------------------------------------------------------
+
+
+def renyi_shift(order, shift, variance):
+    """R_q between N(m, v I) and N(m + shift, v I): q ‖shift‖² / (2v), `shift` being its norm."""
+    order = checks.order(order)
+    shift = np.abs(checks.numbers("shift", shift))
+    inverse = 1 / checks.positive("variance", variance)
+    return checks.plain(checks.product(0.5, order, shift, shift, inverse))
+
+
+def renyi_normal(order, mean_first, variance_first, mean_second, variance_second):
+    """R_q(N(m₀, v₀) ‖ N(m₁, v₁)) on the line, broadcast over every argument.
+
+    (q/2)(m₀-m₁)²/v_q - [log v_q - (1-q) log v₀ - q log v₁] / (2(q-1)),  v_q = (1-q)v₀ + q v₁
+
+    Infinite where v_q ≤ 0. `dfn:renyi`.
+    """
+    order = checks.order(order)
+    first = checks.positive("variance_first", variance_first)
+    second = checks.positive("variance_second", variance_second)
+    shift = checks.numbers("mean_first", mean_first) - checks.numbers("mean_second", mean_second)
+    with np.errstate(all="ignore"):
+        whitened, excess = shift / np.sqrt(first), (second - first) / first
+    return checks.plain(_renyi_whitened(order, whitened**2, excess))
+
+
+def renyi_gaussian(order, mean_first, covariance_first, mean_second, covariance_second):
+    """R_q(N(m₀, Σ₀) ‖ N(m₁, Σ₁)) in d dimensions.
+
+    (q/2) δᵀ Σ_q⁻¹ δ - [logdet Σ_q - (1-q) logdet Σ₀ - q logdet Σ₁] / (2(q-1)),  Σ_q = (1-q)Σ₀ + qΣ₁
+
+    Infinite unless Σ_q ≻ 0. Means are (…, d), covariances (…, d, d); the order and leading axes
+    broadcast. `dfn:renyi`.
+    """
+    order = checks.order(order)
+    root = _cholesky("covariance_first", covariance_first)
+    second = checks.numbers("covariance_second", covariance_second)
+    _cholesky("covariance_second", second)
+    shift = checks.numbers("mean_first", mean_first) - checks.numbers("mean_second", mean_second)
+    first = root @ np.swapaxes(root, -1, -2)
+    half = np.linalg.solve(root, second - first)
+    excess, axes = np.linalg.eigh(np.linalg.solve(root, np.swapaxes(half, -1, -2)))
+    whitened = np.linalg.solve(root, shift[..., None])
+    whitened = np.squeeze(np.swapaxes(axes, -1, -2) @ whitened, -1)
+    return checks.plain(_renyi_whitened(order[..., None], whitened**2, excess).sum(-1))
+
+
+def _renyi_whitened(order, squared_shift, excess):
+    """R_q(N(δ, 1) ‖ N(0, 1 + excess)), infinite where 1 + q·excess ≤ 0."""
+    with np.errstate(all="ignore"):
+        mixed = 1 + order * excess
+        quadratic = order * squared_shift / (2 * mixed)
+        volume = (order * np.log1p(excess) - np.log1p(order * excess)) / (2 * (order - 1))
+        value = quadratic + np.maximum(volume, 0.0)
+    return np.where((mixed > 0) & ~np.isnan(value), value, np.inf)
+
+
+def _cholesky(name, covariance):
+    try:
+        return np.linalg.cholesky(checks.numbers(name, covariance))
+    except np.linalg.LinAlgError:
+        raise InputError(
+            f"{name} is not a positive definite matrix; give a symmetric one with eigenvalues > 0."
+        ) from None
+
+
+def renyi_bounded_perturbation(perturbation, noise_variance):
+    """R_q between Gibbs laws ∝ e^{-ℒ/σ²} and ∝ e^{-ℒ'/σ²} with |ℒ - ℒ'| ≤ c: at most 2c/σ².
+
+    Guarantee: for every order, both ways. `lem:bounded_perturbation_renyi`.
+    """
+    perturbation = checks.nonnegative("perturbation", perturbation)
+    inverse = 1 / checks.positive("noise_variance", noise_variance)
+    return checks.plain(checks.product(2, perturbation, inverse))
+
+
+# --- composition and triangles -----------------------------------------------------------------
+
+
+def compose_renyi(*epsilons):
+    """R_q of several releases, each ε_j given those before it: Σ ε_j."""
+    return checks.plain(sum(checks.nonnegative("epsilon", e) for e in epsilons))
+
+
+def compose_gdp(*mus):
+    """GDP of several releases, each μ_j-GDP given those before it: √Σ μ_j²."""
+    total = np.float64(0.0)
+    for mu in mus:
+        total = np.hypot(total, checks.nonnegative("mu", mu))
+    return checks.plain(total)
+
+
+def weak_triangle(eps_first, eps_infinite):
+    """R_q(P‖Q) ≤ R_q(P‖M) + R_∞(M‖Q) for every M. `thm:triangle_inequality`."""
+    eps_first = checks.nonnegative("eps_first", eps_first)
+    return checks.plain(eps_first + checks.nonnegative("eps_infinite", eps_infinite))
+
+
+def at_lower_order(order, eps, lower_order):
+    """R_{q'} for q' ≤ q given R_q ≤ ε: ε itself. `thm:monotonicity`."""
+    order, lower = checks.order(order), checks.order(lower_order)
+    eps = checks.nonnegative("eps", eps)
+    if np.any(lower > order):
+        raise CertificateRefused(
+            f"a bound at order {np.min(order):g} says nothing at order {np.max(lower):g}; "
+            f"give lower_order ≤ order."
+        )
+    return checks.plain(eps + 0 * (order + lower))
+
+
+def linear_at_order(order, eps, new_order):
+    """R_{q'} for any q' given a *linear* claim R_q ≤ ε at order q: ε q'/q."""
+    slope = 1 / checks.order(order)
+    eps = checks.nonnegative("eps", eps)
+    return checks.plain(checks.product(eps, slope, checks.order(new_order)))
+
+
+# --- Rényi to (ε, δ) ----------------------------------------------------------------------------
+
+
+def epsilon_simple(order, eps, delta):
+    """(ε', δ) from R_q ≤ ε, one-sided: ε' = ε + log(1/δ)/(q-1). `rem:renyi_onesided`."""
+    order, delta = checks.order(order), checks.delta(delta)
+    eps = checks.nonnegative("eps", eps)
+    with np.errstate(all="ignore"):
+        return checks.plain(eps - np.log(delta) / (order - 1))
+
+
+def epsilon_tight(order, eps, delta):
+    """(ε', δ) from R_q ≤ ε, one-sided: ε' = ε + log((q-1)/q) - (log δ + log q)/(q-1), at least 0.
+
+    Never above `epsilon_simple`, which it tightens. `rem:renyi_onesided`.
+    """
+    order, delta = checks.order(order), checks.delta(delta)
+    eps = checks.nonnegative("eps", eps)
+    return checks.plain(np.maximum(eps + _tight_overhead(order, delta), 0.0))
+
+
+def _tight_overhead(order, delta):
+    """log((q-1)/q) - (log δ + log q)/(q-1), with log q/(q-1) kept accurate near q = 1."""
+    below = order - 1
+    with np.errstate(all="ignore"):
+        return np.log(below / order) - (np.log(delta) + np.log1p(below)) / below
+
+
+def delta_simple(order, eps, epsilon):
+    """δ from R_q ≤ eps at a wanted `epsilon`: exp(-(q-1)(epsilon - eps)), at most 1."""
+    order = checks.order(order)
+    eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
+    with np.errstate(all="ignore"):
+        return checks.plain(_at_most_one((order - 1) * (eps - epsilon)))
+
+
+def delta_tight(order, eps, epsilon):
+    """δ from R_q ≤ eps at a wanted `epsilon`, the inverse of `epsilon_tight`, at most 1."""
+    order = checks.order(order)
+    eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
+    with np.errstate(all="ignore"):
+        exponent = (order - 1) * (eps - epsilon + np.log((order - 1) / order)) - np.log(order)
+        return checks.plain(_at_most_one(exponent))
+
+
+def _at_most_one(exponent):
+    return np.exp(np.minimum(np.where(np.isnan(exponent), 0.0, exponent), 0.0))
+
+
+def epsilon_dp_accounting(orders, eps, delta):
+    """(ε', δ) by dp_accounting's conversion, the best over a list of orders.
+
+    `eps[j]` bounds R at `orders[j]`. `epsilon_tight` plus a shortcut to 0 for very small
+    divergences.
+    """
+    from dp_accounting import rdp  # slow to import, and only this function needs it
+
+    orders = np.atleast_1d(checks.order(orders))
+    eps = np.atleast_1d(checks.nonnegative("eps", eps))
+    if orders.shape != eps.shape or orders.ndim != 1:
+        raise InputError(
+            f"orders has shape {orders.shape} and eps {eps.shape}; give two lists of one length."
+        )
+    delta = float(checks.delta(delta))
+    return float(rdp.compute_epsilon(orders.tolist(), eps.tolist(), delta)[0])
+
+
+def epsilon_simple_linear(slope, delta):
+    """`epsilon_simple` at the best order for a linear claim R_q ≤ qρ: ρ + 2√(ρ log(1/δ))."""
+    slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
+    return checks.plain(slope + 2 * np.sqrt(slope) * np.sqrt(-np.log(delta)))
+
+
+def epsilon_tight_linear(slope, delta):
+    """`epsilon_tight` at the best order for a linear claim R_q ≤ qρ, at least 0.
+
+    The best order solves ρ(q-1)² = log(1/(δq)): `best_order_linear`.
+    """
+    slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
+    order = 1 + _best_order_minus_one(slope, delta)
+    value = np.maximum(checks.product(slope, order) + _tight_overhead(order, delta), 0.0)
+    simple = slope + 2 * np.sqrt(slope) * np.sqrt(-np.log(delta))
+    return checks.plain(np.where(slope == 0, 0.0, np.fmin(value, simple)))
+
+
+def best_order_linear(slope, delta):
+    """The order at which `epsilon_tight` is least for a linear claim R_q ≤ qρ, ρ > 0."""
+    slope, delta = checks.positive("slope", slope), checks.delta(delta)
+    return checks.plain(1 + _best_order_minus_one(slope, delta))
+
+
+def _best_order_minus_one(slope, delta):
+    """The root of log(1+x) + ρx² = log(1/δ), increasing on the left; bisected in log x."""
+    slope, delta = np.broadcast_arrays(slope, delta)
+    with np.errstate(all="ignore"):
+        log_slope, target = np.log(slope), -np.log(delta)
+        low, high = np.full(slope.shape, -400.0), target + 1.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            left = np.logaddexp(0.0, middle) + np.exp(log_slope + 2 * middle)
+            low, high = np.where(left < target, middle, low), np.where(left < target, high, middle)
+        return np.exp(high)
+
+
+# --- Gaussian DP --------------------------------------------------------------------------------
+
+
+def renyi_from_gdp(order, mu):
+    """R_q ≤ q μ²/2 for every μ-GDP pair, both ways."""
+    mu = checks.nonnegative("mu", mu)
+    return checks.plain(checks.product(0.5, checks.order(order), mu, mu))
+
+
+def gdp_from_linear_renyi(order, eps):
+    """μ = √(2ε/q), the μ whose Rényi curve passes through (q, ε).
+
+    Guarantee: μ-GDP only where the ε was itself proved as Gaussian DP (`privacy_optimal`,
+    `deletion_optimal`, `privacy_lipschitz`); a Rényi bound by itself does not imply it.
+    """
+    slope = 2 / checks.order(order)
+    return checks.plain(np.sqrt(checks.product(slope, checks.nonnegative("eps", eps))))
+
+
+def advantage_from_gdp(mu):
+    """The best test's advantage (total variation) between N(0,1) and N(μ,1): 2Φ(μ/2) - 1."""
+    return checks.plain(special.erf(checks.nonnegative("mu", mu) / (2 * np.sqrt(2))))
+
+
+def gdp_from_advantage(advantage):
+    """The μ whose best advantage is this: μ = 2Φ⁻¹((1 + a)/2); a μ-GDP claim below it is false."""
+    advantage = checks.probability("advantage", advantage)
+    return checks.plain(2 * np.sqrt(2) * special.erfinv(advantage))
+
+
+def gdp_delta(mu, epsilon):
+    """The exact δ of μ-GDP at ε: Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), accurate for tiny δ too."""
+    mu = checks.nonnegative("mu", mu)
+    epsilon = checks.nonnegative("epsilon", epsilon)
+    return checks.plain(np.exp(_gdp_log_delta(mu, epsilon)))
+
+
+def gdp_epsilon(mu, delta):
+    """The exact ε of μ-GDP at δ, at least 0, rounded up."""
+    mu, delta = np.broadcast_arrays(checks.nonnegative("mu", mu), checks.delta(delta))
+    target = np.log(delta)
+    with np.errstate(all="ignore"):
+        # δ(ε) ≤ Φ(μ/2 - ε/μ), so this ε is large enough.
+        high = np.maximum(mu * (mu / 2 - special.ndtri(delta)), 0.0) * (1 + 1e-12)
+        low = np.zeros_like(high)
+        for _ in range(110):
+            middle = (low + high) / 2
+            above = _gdp_log_delta(mu, middle) > target
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+    enough = _gdp_log_delta(mu, np.zeros_like(mu)) <= target
+    return checks.plain(np.where(enough, 0.0, np.where(np.isinf(mu), np.inf, high)))
+
+
+def gdp_from_epsilon_delta(epsilon, delta):
+    """The largest μ for which μ-GDP gives (ε, δ) exactly, rounded down."""
+    epsilon, delta = np.broadcast_arrays(
+        checks.nonnegative("epsilon", epsilon), checks.delta(delta)
+    )
+    target = np.log(delta)
+    low, high = np.full(epsilon.shape, -706.0), np.full(epsilon.shape, 350.0)
+    for _ in range(80):
+        middle = (low + high) / 2
+        above = _gdp_log_delta(np.exp(middle), epsilon) > target
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return checks.plain(np.where(np.isinf(epsilon), np.inf, np.exp(low)))
+
+
+def _gdp_log_delta(mu, epsilon):
+    """log δ. With u = (ε/μ - μ/2)/√2: δ = e^{-u²} [erfcx(u) - erfcx(u + μ/√2)] / 2."""
+    with np.errstate(all="ignore"):
+        u = (epsilon / mu - mu / 2) / np.sqrt(2)
+        tail = -(u**2) - np.log(2) + np.log(_erfcx_drop(u, mu / np.sqrt(2)))
+        bulk = special.log_ndtr(-np.sqrt(2) * u)
+        second = epsilon + special.log_ndtr(-np.sqrt(2) * u - mu)
+        bulk = bulk + np.log1p(-np.exp(np.minimum(second - bulk, 0.0)))
+        value = np.minimum(np.where(u > -5, tail, bulk), 0.0)
+        value = np.where(np.isinf(mu) & np.isfinite(epsilon), 0.0, value)
+    return np.where((mu == 0) | np.isinf(epsilon) | np.isnan(value), -np.inf, value)
+
+
+def _erfcx_drop(u, width):
+    """erfcx(u) - erfcx(u + width) for width ≥ 0 without cancellation."""
+    nodes = u[..., None] + width[..., None] * (1 + _LEGENDRE_NODES) / 2
+    integral = width / 2 * (_erfcx_slope(nodes) @ _LEGENDRE_WEIGHTS)
+    direct = special.erfcx(u) - special.erfcx(u + width)
+    return np.where(width <= 0.5 * np.maximum(1.0, u), integral, direct)
+
+
+def _erfcx_slope(x):
+    """-erfcx'(x) = 2/√π - 2x erfcx(x), by its asymptotic series where that would cancel."""
+    near = 2 / np.sqrt(np.pi) - 2 * x * special.erfcx(x)
+    step, term, series = 1 / (2 * x**2), 1.0, 0.0
+    for k in range(1, 15):
+        term = term * (2 * k - 1) * step
+        series = series + (term if k % 2 else -term)
+    return np.where(x < 10, near, 2 / np.sqrt(np.pi) * series)
