@@ -1,0 +1,508 @@
+"""Data deletion for bounded non-convex losses, by convergence to the Gibbs law π(D) ∝ exp(-ℒ_D/σ²).
+
+The comparator is the Gibbs law of the edited database and the bound is one-sided, R_q(Θ̂_i‖π(D_i));
+it needs the start N(0, σ²/λ I) exactly (erratum E11) and a non-adaptive requester (erratum E2).
+
+Two proofs, each in both directions (steps for a budget, budget for given steps) and with the noise
+that privacy asks for. `paper` follows the theorem with both of its step conditions (erratum E4).
+`tuned` keeps the constants of its proof and needs the oscillation of the loss only (erratum E5), in
+three forms, each valid and tighter than the one before:
+
+* "tuned": LSI constant λ/Λ, Λ = exp(2b/σ²), and the discretisation error with its constants;
+* "refined": also keeps the factor (q-1)/q of the KL step;
+* "sharp": also lets the discretisation error build up only as the start is forgotten, and takes the
+  start's divergence from Hoeffding's lemma, R_q ≤ q b²/(2σ⁴), where that is smaller.
+
+Step counts are whole floats, infinite where they overflow. M = λ+β, κ = M/λ, B = Λ² = exp(4b/σ²).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import checks
+
+FORMS = ("tuned", "refined", "sharp")
+_LOG_2 = np.log(2)
+_ROUNDING = 1e-12
+_quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
+
+
+class NonconvexSettings(NamedTuple):
+    """What a non-convex run needs: σ², η, K_L and K_U (whole floats, possibly infinite)."""
+
+    noise_variance: float
+    step_size: float
+    learn_steps: float
+    delete_steps: float
+
+
+@_quiet
+def gibbs_shift(potential_gap, noise_variance):
+    """Divergence between the Gibbs laws of two potentials at most a gap apart, at every order.
+
+    R_q(ν‖ν') ≤ 2 sup|ℒ - ℒ'| / σ²
+
+    `lem:bounded_perturbation_renyi`.
+    """
+    gap = checks.nonnegative("potential_gap", potential_gap)
+    return checks.plain(2 * gap / checks.positive("noise_variance", noise_variance))
+
+
+# The paper's theorem.
+
+
+@_quiet
+def gibbs_divergence_paper(
+    order, l2, smoothness, bound, noise_variance, dim, step_size, num_steps, initial_divergence
+):
+    """Rényi divergence from the Gibbs law after K noisy steps on one database.
+
+    R_q(Θ_K‖π) ≤ q exp(-ληK/(2B)) R_q(Θ_0‖π) + 32 d η q B M² / λ
+
+    Guarantee: from any start. It also bounds KL(Θ_K‖π).
+    Assumes: loss β-smooth and bounded by b; η ≤ λ / (64 B q² M²).
+    `thm:convergence`.
+    """
+    rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
+    kept = checks.order(order) * np.exp(-_times(rate, checks.steps("num_steps", num_steps)))
+    start = checks.nonnegative("initial_divergence", initial_divergence)
+    return checks.plain(_times(kept, start) + bias)
+
+
+@_quiet
+def step_size_limit_paper(order, l2, smoothness, bound, noise_variance, dim, eps_dd):
+    """The largest step size of the paper's non-convex deletion theorem.
+
+    η ≤ λ / (64 q B M²) · min(ε_dd/d, 1/q)
+
+    `thm:deletion_accuracy_nonconvex` with the condition of `thm:convergence` (erratum E4).
+    """
+    order, dim = checks.order(order), checks.count("dim", dim)
+    share = np.minimum(checks.positive("eps_dd", eps_dd) / dim, 1 / order)
+    return checks.plain(
+        _converging_paper(order, l2, smoothness, bound, noise_variance) * order * share
+    )
+
+
+@_quiet
+def deletion_nonconvex_paper(
+    order,
+    l2,
+    smoothness,
+    bound,
+    noise_variance,
+    n,
+    dim,
+    step_size,
+    learn_steps,
+    delete_steps,
+    edits_per_request=1,
+    request=np.inf,
+):
+    """Rényi bound on what remains of deleted records, for given steps, by the paper's proof.
+
+    ε_0 = a(K_L) · 2b/σ² + bias,   ε_i = a(K_U) (ε_{i-1} + 4rb/(nσ²)) + bias,
+    a(K) = q exp(-ληK/(2B)),   bias = 32 d η q B M² / λ
+
+    `request=numpy.inf` is the supremum over all requests i ≥ 1, infinite if a(K_U) ≥ 1.
+
+    Guarantee: R_q(Θ̂_i‖π(D_i)) ≤ ε_i: (q, ε)-data-deletion of all records of a request at once, for
+        every non-adaptive r-requester.
+    Assumes: loss β-smooth and bounded by b; η ≤ λ / (64 B q² M²); start N(0, σ²/λ I).
+    `thm:deletion_accuracy_nonconvex`, its proof's recursion.
+    """
+    rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
+    log_order = np.log(checks.order(order))
+    learn = log_order - _times(rate, checks.steps("learn_steps", learn_steps))
+    delete = log_order - _times(rate, checks.steps("delete_steps", delete_steps))
+    start, shift = _start_and_shift(bound, noise_variance, n, edits_per_request)
+    first = np.exp(learn) * start + bias
+    return checks.plain(_recursion(first, delete, shift, bias, checks.steps("request", request)))
+
+
+@_quiet
+def settings_nonconvex_paper(
+    order,
+    l2,
+    smoothness,
+    bound,
+    noise_variance,
+    n,
+    dim,
+    eps_dd,
+    edits_per_request=1,
+    step_size=None,
+):
+    """Step size and step counts that meet a deletion budget at a given noise, by the paper's proof.
+
+    K_L = (2B/(λη)) log(4qb/(σ² ε_dd)),   K_U = (2B/(λη)) log(2q (ε_dd + 4rb/(nσ²)) / ε_dd)
+
+    Guarantee: (q, ε_dd)-data-deletion as in `deletion_nonconvex_paper`, after every request.
+    Assumes: loss β-smooth and bounded by b; η at most, and by default, `step_size_limit_paper`;
+        start N(0, σ²/λ I).
+    `thm:deletion_accuracy_nonconvex`, part 2; K_U in its direct form (erratum E11).
+    """
+    limit = step_size_limit_paper(order, l2, smoothness, bound, noise_variance, dim, eps_dd)
+    step_size = limit if step_size is None else checks.positive("step_size", step_size)
+    _refuse_step_size(step_size, limit, "λ/(64qBM²) · min(ε_dd/d, 1/q)")
+    start, shift = _start_and_shift(bound, noise_variance, n, edits_per_request)
+    order, eps_dd = checks.order(order), checks.positive("eps_dd", eps_dd)
+    time = (
+        2 * np.exp(4 * checks.positive("bound", bound) / noise_variance) / checks.positive("l2", l2)
+    )
+    learn = np.maximum(np.log(2 * order * start / eps_dd), 0)
+    delete = np.log(2 * order * (1 + shift / eps_dd))
+    return _settings(noise_variance, step_size, _times(time, learn), _times(time, delete))
+
+
+@_quiet
+def noise_nonconvex_paper(
+    order, lipschitz, l2, smoothness, bound, n, dim, eps_dp, eps_dd, edits_per_request=1
+):
+    """Least noise, with its steps, that meets a privacy and a deletion budget by the paper's proof.
+
+    σ² ≥ q L² η max(K_L, K_U) / (ε_dp n²), where the steps depend on σ² through B = exp(4b/σ²)
+
+    Guarantee: each run is (q, ε_dp)-Rényi DP, and deletion as in `settings_nonconvex_paper`.
+    Assumes: loss L-Lipschitz, β-smooth and bounded by b; start N(0, σ²/λ I).
+    `thm:deletion_accuracy_nonconvex`, parts 1 and 2.
+    """
+
+    def settings(noise_variance):
+        return settings_nonconvex_paper(
+            order, l2, smoothness, bound, noise_variance, n, dim, eps_dd, edits_per_request
+        )
+
+    return _least_noise(settings, order, lipschitz, n, eps_dp)
+
+
+# The tuned proof.
+
+
+@_quiet
+def gibbs_divergence_tuned(
+    order,
+    l2,
+    smoothness,
+    bound,
+    noise_variance,
+    dim,
+    step_size,
+    num_steps,
+    initial_divergence,
+    form="sharp",
+):
+    """Rényi divergence from the Gibbs law after K noisy steps on one database, tuned.
+
+    R_q(Θ_K‖π) ≤ q e^(-c₁ηK) R_q(Θ_0‖π) + (16 q d η M² (ηM + log 2) / c₁) (1 - e^(-c₁ηK)),
+    c₁ = 2 (3/4 - ϑ) λ/Λ,   ϑ = 8 η q² M² (η + 2Λ(q-1)/(qλ)) < 3/4
+
+    The form "tuned" has 1 for (q-1)/q; only "sharp" keeps the last factor.
+
+    Guarantee: from any start. It also bounds KL(Θ_K‖π).
+    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; η ≤ 1/(2√2 M).
+    Tightens `thm:convergence`.
+    """
+    rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
+    exponent = -_times(rate, checks.steps("num_steps", num_steps))
+    start = checks.nonnegative("initial_divergence", initial_divergence)
+    built = -np.expm1(exponent) if form == "sharp" else 1.0
+    kept = _times(checks.order(order) * np.exp(exponent), start)
+    return checks.plain(kept + bias * built)
+
+
+@_quiet
+def deletion_nonconvex_tuned(
+    order,
+    l2,
+    smoothness,
+    bound,
+    noise_variance,
+    n,
+    dim,
+    step_size,
+    learn_steps,
+    delete_steps,
+    edits_per_request=1,
+    request=np.inf,
+    form="sharp",
+):
+    """Rényi bound on what remains of deleted records, for given steps, by the tuned proof.
+
+    ε_0 = e^(-c₁ηK_L) q·start + bias,   ε_i = e^(-c₁ηK_U) (ε_{i-1} + 4qrb/(nσ²)) + bias,
+    start = 2b/σ²,   bias = 16 q d η M² (ηM + log 2) / c₁,   c₁ as in `gibbs_divergence_tuned`;
+    "sharp": start = min{2b/σ², b²/(2σ⁴)} and bias times 1 - e^(-c₁ηK)
+
+    `request=numpy.inf` is the supremum over all requests i ≥ 1, infinite if K_U = 0.
+
+    Guarantee: R_q'(Θ̂_i‖π(D_i)) ≤ (q'/q) ε_i for all q' ≤ q: (q, ε)-data-deletion of all records of
+        a request at once, for every non-adaptive r-requester.
+    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; η ≤ 1/(2√2 M); start N(0, σ²/λ I).
+    Tightens `thm:deletion_accuracy_nonconvex`, part 2 (erratum E5).
+    """
+    rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
+    start, shift = _start_and_shift(bound, noise_variance, n, edits_per_request, form)
+    order = checks.order(order)
+    learn = -_times(rate, checks.steps("learn_steps", learn_steps))
+    delete = -_times(rate, checks.steps("delete_steps", delete_steps))
+    built = (-np.expm1(learn), -np.expm1(delete)) if form == "sharp" else (1.0, 1.0)
+    first = np.exp(learn) * order * start + bias * built[0]
+    request = checks.steps("request", request)
+    return checks.plain(_recursion(first, delete, order * shift, bias * built[1], request))
+
+
+@_quiet
+def settings_nonconvex_tuned(
+    order,
+    l2,
+    smoothness,
+    bound,
+    noise_variance,
+    n,
+    dim,
+    eps_dd,
+    edits_per_request=1,
+    step_size=None,
+    form="sharp",
+):
+    """Step size and step counts that meet a deletion budget at a given noise, by the tuned proof.
+
+    With f = bias/ε_dd < 1 (the share of the budget that discretisation takes):
+    K_L = log(q·start / ((1-f) ε_dd)) / (c₁η),
+    K_U = log((1 + 4qrb/(nσ² ε_dd)) / (1-f)) / (c₁η);
+    "sharp": K_L = log((q·start/ε_dd - f) / (1-f)) / (c₁η),
+    K_U = log(1 + 4qrb/(nσ² ε_dd) / (1-f)) / (c₁η)
+
+    By default η is chosen, through f, so that K_L + K_U is least.
+
+    Guarantee: (q, ε_dd)-data-deletion as in `deletion_nonconvex_tuned`, after every request.
+    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; η ≤ 1/(2√2 M); f < 1; start N(0, σ²/λ I).
+    Tightens `thm:deletion_accuracy_nonconvex`, part 2 (erratum E5). Scalars only.
+    """
+    order, l2 = checks.order(order), checks.positive("l2", l2)
+    curvature = l2 + checks.nonnegative("smoothness", smoothness)
+    eps_dd, dim = checks.positive("eps_dd", eps_dd), checks.count("dim", dim)
+    start, shift = _start_and_shift(bound, noise_variance, n, edits_per_request, form)
+    log_scale = np.log(curvature / l2) + 2 * checks.positive("bound", bound) / noise_variance
+    need = order * start / eps_dd, order * shift / eps_dd
+
+    def times(log_speed):
+        return _times_tuned(log_speed, order, dim, eps_dd, log_scale, need, form)
+
+    if step_size is None:
+        log_speed = _best_speed(times, order, dim, eps_dd, log_scale, form)
+    else:
+        log_speed = np.log(checks.positive("step_size", step_size) * curvature) + log_scale
+    slack, learn, delete = times(log_speed)
+    if not slack > 0:
+        raise CertificateRefused(
+            f"step_size = {float(step_size):g} leaves no room for this deletion budget: its "
+            f"discretisation error alone reaches eps_dd = {float(eps_dd):g}; give a smaller step "
+            f"size, or none to have it chosen."
+        )
+    step_size = np.exp(log_speed - log_scale) / curvature
+    time = np.exp(log_scale) / (2 * slack * curvature)
+    return _settings(noise_variance, step_size, _times(time, learn), _times(time, delete))
+
+
+@_quiet
+def noise_nonconvex_tuned(
+    order,
+    lipschitz,
+    l2,
+    smoothness,
+    bound,
+    n,
+    dim,
+    eps_dp,
+    eps_dd,
+    edits_per_request=1,
+    form="sharp",
+):
+    """Least noise, with its steps, that meets a privacy and a deletion budget by the tuned proof.
+
+    σ² ≥ q L² η max(K_L, K_U) / (ε_dp n²), where the steps depend on σ² through Λ = exp(2b/σ²)
+
+    Guarantee: each run is (q, ε_dp)-Rényi DP, and deletion as in `settings_nonconvex_tuned`.
+    Assumes: loss L-Lipschitz, β-smooth and bounded by b; start N(0, σ²/λ I).
+    Tightens `thm:deletion_accuracy_nonconvex`, parts 1 and 2. Scalars only.
+    """
+
+    def settings(noise_variance):
+        return settings_nonconvex_tuned(
+            order,
+            l2,
+            smoothness,
+            bound,
+            noise_variance,
+            n,
+            dim,
+            eps_dd,
+            edits_per_request,
+            form=form,
+        )
+
+    return _least_noise(settings, order, lipschitz, n, eps_dp)
+
+
+# Shared parts.
+
+
+def _start_and_shift(bound, noise_variance, n, edits_per_request, form="tuned"):
+    """Divergence of the start from its Gibbs law (over q, where "sharp"), and of one edit."""
+    n, edits = checks.count("n", n), checks.count("edits_per_request", edits_per_request)
+    if np.any(edits > n):
+        raise CertificateRefused(
+            f"edits_per_request = {np.max(edits):g} exceeds n = {np.min(n):g}, but a request "
+            f"replaces distinct records; give edits_per_request ≤ n."
+        )
+    ratio = checks.positive("bound", bound) / checks.positive("noise_variance", noise_variance)
+    start = np.minimum(2 * ratio, ratio**2 / 2) if form == "sharp" else 2 * ratio
+    return start, 4 * (edits / n) * ratio
+
+
+def _converging_paper(order, l2, smoothness, bound, noise_variance):
+    """λ / (64 B q² M²), the step-size limit of `thm:convergence`."""
+    l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
+    ratio = checks.positive("bound", bound) / checks.positive("noise_variance", noise_variance)
+    return np.exp(-4 * ratio) * l2 / (64 * (order * (l2 + smoothness)) ** 2)
+
+
+def _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size):
+    """λη/(2B) and the bias 32 d η q B M²/λ, refused beyond the step-size limit."""
+    order, step_size = checks.order(order), checks.positive("step_size", step_size)
+    limit = _converging_paper(order, l2, smoothness, bound, noise_variance)
+    _refuse_step_size(step_size, limit, "λ/(64Bq²M²)")
+    rate = checks.positive("l2", l2) * step_size / 2 * np.exp(-4 * np.divide(bound, noise_variance))
+    return rate, checks.count("dim", dim) * step_size / (2 * order * limit)
+
+
+def _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form):
+    """c₁η and the bias 16 q d η M² (ηM + log 2)/c₁, refused where the proof does not reach."""
+    order, l2 = checks.order(order), checks.positive("l2", l2)
+    curvature = l2 + checks.nonnegative("smoothness", smoothness)
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    move = checks.positive("step_size", step_size) * curvature
+    log_scale = np.log(curvature / l2) + 2 * checks.positive("bound", bound) / noise_variance
+    speed = move * np.exp(log_scale)
+    slack = _slack(move, speed, order, form)
+    if not np.all(slack > 0):
+        raise CertificateRefused(
+            f"step_size = {np.max(move / curvature):g} is too large for the tuned bound, which "
+            f"needs η ≤ 1/(2√2 M) and ϑ = 8ηq²M²(η + 2Λ/λ) < 3/4; "
+            f"{_remedy(np.min(_safe_move(order, log_scale, form) / curvature))}."
+        )
+    bias = 8 * checks.count("dim", dim) * order * speed * (move + _LOG_2) / slack
+    return 2 * slack * move * np.exp(-log_scale), bias
+
+
+def _slack(move, speed, order, form):
+    """3/4 - ϑ, or -1 where η > 1/(2√2 M); move = ηM, speed = ηMκΛ."""
+    spent = 8 * (order * move) ** 2 + 16 * order**2 * _kl_factor(order, form) * speed
+    return np.where(move <= 1 / np.sqrt(8), 0.75 - spent, -1.0)
+
+
+def _safe_move(order, log_scale, form):
+    """A value of ηM with ϑ ≤ 1/2."""
+    by_speed = np.exp(-log_scale) / (64 * order**2 * _kl_factor(order, form))
+    return np.minimum(by_speed, 1 / (6 * order))
+
+
+def _kl_factor(order, form):
+    """The factor that the KL step leaves: 1, or (q-1)/q."""
+    if form not in FORMS:
+        raise InputError(f"form = {form!r} is not known; give one of {', '.join(FORMS)}.")
+    return np.ones_like(order) if form == "tuned" else (order - 1) / order
+
+
+def _times_tuned(log_speed, order, dim, eps_dd, log_scale, need, form):
+    """(3/4 - ϑ, c₁ηK_L, c₁ηK_U); the first is not positive where the step is too large."""
+    move, speed = np.exp(log_speed - log_scale), np.exp(log_speed)
+    slack = _slack(move, speed, order, form)
+    share = 8 * dim * order * speed * (move + _LOG_2) / (slack * eps_dd)
+    room = np.where((slack > 0) & (share < 1), 1 - share, np.nan)
+    if form == "sharp":
+        learn, delete = np.log1p((need[0] - 1) / room), np.log1p(need[1] / room)
+    else:
+        learn, delete = np.log(need[0] / room), np.log1p((need[1] + share) / room)
+    return np.where(np.isnan(room), -1.0, slack), np.where(learn > 0, learn, 0), delete
+
+
+def _best_speed(times, order, dim, eps_dd, log_scale, form):
+    """log(ηMκΛ) with the least K_L + K_U: a grid below the limits, narrowed around its best."""
+    limits = (
+        np.log(3 / 64) - 2 * np.log(order) - np.log(_kl_factor(order, form)),
+        np.log(3 / 32 / _LOG_2) + np.log(eps_dd) - np.log(order * dim),
+        log_scale + min(-np.log(8) / 2, np.log(3 / 32) / 2 - np.log(order)),
+    )
+    low, high = min(limits) - 10, min(limits)
+    for _ in range(5):
+        grid = np.linspace(low, high, 80)
+        slack, learn, delete = times(grid)
+        cost = np.where(slack > 0, np.log((learn + delete) / slack) - grid, np.inf)
+        best = np.argmin(cost)
+        low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    return grid[best]
+
+
+def _settings(noise_variance, step_size, learn_time, delete_time):
+    """Whole step counts for the times ηK."""
+    learn, delete = (
+        np.where(time > 0, np.ceil(np.divide(time, step_size) * (1 + _ROUNDING)), 0.0)
+        for time in (learn_time, delete_time)
+    )
+    return NonconvexSettings(*map(checks.plain, (noise_variance, step_size, learn, delete)))
+
+
+def _least_noise(settings, order, lipschitz, n, eps_dp):
+    """Settings at the least σ² ≥ qL²η max(K)/(ε_dp n²), by bisection in log σ²."""
+    order, eps_dp = checks.order(order), checks.positive("eps_dp", eps_dp)
+    reach = checks.positive("lipschitz", lipschitz) / checks.count("n", n)
+    per_time = np.log(order) + 2 * np.log(reach) - np.log(eps_dp)
+
+    def private(log_noise):
+        found = settings(np.exp(log_noise))
+        time = found.step_size * max(found.learn_steps, found.delete_steps)
+        return found if per_time + np.log(time) <= log_noise else None
+
+    high = per_time
+    while not private(high):
+        high += 1
+    low = high - 1
+    while private(low):
+        low, high = low - 1, low
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if private(middle) else (middle, high)
+    return private(high)
+
+
+def _recursion(first, log_factor, shift, bias, request):
+    """ε_i of ε ← a (ε + shift) + bias after i requests; i = ∞ is the supremum over i ≥ 1."""
+    factor = np.exp(log_factor)
+    second = factor * (first + shift) + bias
+    limit = np.where(factor < 1, (factor * shift + bias) / -np.expm1(log_factor), np.inf)
+    power = _times(log_factor, request)
+    terms = np.where(log_factor == 0, request, np.expm1(power) / np.expm1(log_factor))
+    later = np.exp(power) * first + terms * (factor * shift + bias)
+    later = np.where(np.isinf(request), np.maximum(second, limit), later)
+    return np.where(request == 0, first, later)
+
+
+def _times(rate, num_steps):
+    """rate · K with 0 · ∞ = 0."""
+    return np.where((num_steps == 0) | (rate == 0), 0.0, rate * num_steps)
+
+
+def _refuse_step_size(step_size, limit, condition):
+    if not np.all(step_size <= limit * (1 + _ROUNDING)):
+        raise CertificateRefused(
+            f"step_size = {np.max(step_size):g} is above {condition} = {np.min(limit):g}, which "
+            f"the paper's proof needs; {_remedy(np.min(limit))}, or use the tuned bound."
+        )
+
+
+def _remedy(limit):
+    return f"give at most {limit:g}" if limit > 0 else "give a larger noise_variance"
