@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, special
+from scipy import linalg
 
 from dd_jax.errors import InputError
+from dd_jax.guarantees import renyi as guarantees
 from dd_jax.oracles._common import (
     check_finite,
-    check_order,
     check_positive,
     check_steps,
     one_minus_power,
@@ -119,11 +119,8 @@ def joint_law(phases: Sequence[Phase], step_size, noise_variance, mean0, cov0=0.
 
 def renyi(order, law0: GaussianLaw, law1: GaussianLaw) -> float:
     """Rényi divergence R_q(law0 ‖ law1) (`dfn:renyi`); infinite where it diverges."""
-    order = float(check_order(order))
     law0, law1 = _check_pair(law0, law1)
-    _cholesky(law0.covariance)
-    _cholesky(law1.covariance)
-    return _renyi_of_gaussians(order, law0, law1)
+    return guarantees.renyi_gaussian(order, *law0, *law1)
 
 
 def separation(law0: GaussianLaw, law1: GaussianLaw) -> float:
@@ -141,18 +138,13 @@ def separation(law0: GaussianLaw, law1: GaussianLaw) -> float:
 
 
 def hockey_stick(epsilon, law0: GaussianLaw, law1: GaussianLaw):
-    """δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) for two laws of one covariance."""
-    epsilon, mu = check_finite("epsilon", epsilon), separation(law0, law1)
-    if mu == 0:
-        return np.maximum(0.0, -np.expm1(epsilon))[()]
-    first = special.ndtr(mu / 2 - epsilon / mu)
-    second = np.exp(epsilon + special.log_ndtr(-mu / 2 - epsilon / mu))
-    return np.maximum(0.0, first - second)[()]
+    """δ(ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), ε ≥ 0, for two laws of one covariance."""
+    return guarantees.gdp_delta(separation(law0, law1), epsilon)
 
 
 def advantage(law0: GaussianLaw, law1: GaussianLaw) -> float:
     """Total variation 2Φ(μ/2) - 1, the best test's advantage, for two laws of one covariance."""
-    return float(special.erf(separation(law0, law1) / np.sqrt(8)))
+    return guarantees.advantage_from_gdp(separation(law0, law1))
 
 
 def excess_risk(law: GaussianLaw, hessian, linear_term) -> float:
@@ -262,16 +254,3 @@ def _cholesky(covariance):
         raise InputError(
             "the covariance is singular, so the laws have no densities; run at least one step."
         ) from None
-
-
-def _renyi_of_gaussians(order, law0, law1) -> float:
-    """(q/2)δᵀΣ_q⁻¹δ - [log|Σ_q| - (1-q) log|Σ₀| - q log|Σ₁|]/(2(q-1)), Σ_q = (1-q)Σ₀ + qΣ₁."""
-    mixed = (1 - order) * law0.covariance + order * law1.covariance
-    if np.linalg.eigvalsh(mixed)[0] <= 0:
-        return np.inf
-    factor, difference = linalg.cho_factor(mixed, lower=True), law0.mean - law1.mean
-    logdet, logdet0, logdet1 = (
-        np.linalg.slogdet(m)[1] for m in (mixed, law0.covariance, law1.covariance)
-    )
-    spread = (logdet - (1 - order) * logdet0 - order * logdet1) / (2 * (order - 1))
-    return float(order / 2 * difference @ linalg.cho_solve(factor, difference) - spread)

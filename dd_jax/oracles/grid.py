@@ -156,7 +156,7 @@ def gaussian_density(grid: Grid, mean, covariance) -> Density:
     residual = grid.models.reshape(-1, grid.dim) - mean
     exponent = -0.5 * np.sum(residual @ np.linalg.inv(covariance) * residual, axis=1)
     scale = np.sqrt(np.linalg.det(2 * np.pi * covariance))
-    return _check_mass(Density(grid, np.exp(exponent).reshape(grid.size) / scale))
+    return _with_all_mass(grid, np.exp(exponent).reshape(grid.size) / scale)
 
 
 def gibbs_density(grid: Grid, objective, noise_variance) -> Density:
@@ -198,7 +198,7 @@ def law_after(phases: Sequence[Phase], step_size, noise_variance, start, grid: G
         raise InputError("start lives on another grid; make it on the grid of the run.")
     for phase in phases:
         if phase.steps:
-            density = _check_mass(_run_phase(phase, step_size, deviation, density))
+            density = _run_phase(phase, step_size, deviation, density)
     return density
 
 
@@ -306,25 +306,27 @@ def _run_phase(phase, step_size, deviation, density) -> Density:
     grid = density.grid
     targets = _step_target(phase, step_size, grid.models)
     _check_stretch(grid, targets, deviation)
-    if grid.dim == 2:
-        return _run_plane(targets, phase.steps, deviation, density)
+    run = _run_line if grid.dim == 1 else _run_plane
+    return _with_all_mass(grid, run(grid, density.values, targets, phase.steps, deviation))
+
+
+def _run_line(grid, values, targets, steps, deviation):
+    """Steps on the line: products with the kernel matrix, or its power by repeated squaring."""
     kernel = _kernel(grid.axes[0], targets, deviation) * grid.cell
-    if phase.steps * 8 < grid.size[0] * np.log2(phase.steps + 1):
-        values = density.values
-        for _ in range(phase.steps):
-            values = values @ kernel
-        return Density(grid, values)
-    return Density(grid, density.values @ np.linalg.matrix_power(kernel, phase.steps))
+    if steps * 8 >= grid.size[0] * np.log2(steps + 1):
+        return values @ np.linalg.matrix_power(kernel, steps)
+    for _ in range(steps):
+        values = values @ kernel
+    return values
 
 
-def _run_plane(targets, steps, deviation, density) -> Density:
+def _run_plane(grid, values, targets, steps, deviation):
     """Steps in the plane: p'(y₁, y₂) = Σ_θ p(θ) k(y₁ - u(θ)) k(y₂ - v(θ)), one matrix product."""
-    grid, values = density.grid, density.values.ravel()
     first, second = (_kernel(axis, targets[:, i], deviation) for i, axis in enumerate(grid.axes))
     second *= grid.cell
     for _ in range(steps):
-        values = ((first * values[:, None]).T @ second).ravel()
-    return Density(grid, values.reshape(grid.size))
+        values = (first * values.reshape(-1, 1)).T @ second
+    return values
 
 
 def _first_step(phases, step_size, deviation, start, grid):
@@ -363,9 +365,7 @@ def _kernel(axis, targets, deviation):
 
 def _positive_part(values) -> float:
     """Sum of the positive part of smooth values, its kinks resolved inside their cells."""
-    positive = values > 0
-    crossings = [np.count_nonzero(positive ^ np.roll(positive, -1, i)) for i in range(values.ndim)]
-    values = np.moveaxis(values, int(np.argmax(crossings)), -1)
+    values = np.moveaxis(values, _steepest_axis(values), -1)
     left, right = values, np.roll(values, -1, -1)
     # On a cell f(t) = left + slope·t - bend·t(1-t), t in [0, 1].
     slope, bend = (
@@ -386,6 +386,13 @@ def _positive_part(values) -> float:
         return left * t + slope * t**2 / 2 - bend * (t**2 / 2 - t**3 / 3)
 
     return float(np.sum(primitive(end) - primitive(begin)))
+
+
+def _steepest_axis(values) -> int:
+    """The axis along which the values cross zero most, by the size of their jumps."""
+    neighbours = [np.roll(values, -1, axis) for axis in range(values.ndim)]
+    jumps = [np.abs(values - n)[(values > 0) != (n > 0)].sum() for n in neighbours]
+    return int(np.argmax(jumps))
 
 
 def _upsample(values, factor):
@@ -426,15 +433,15 @@ def _check_same_grid(law0, law1):
         raise InputError("the two laws live on different grids; propagate both on one grid.")
 
 
-def _check_mass(density) -> Density:
+def _with_all_mass(grid, values) -> Density:
     """The density, refused if more than 1e-9 of its mass has left the grid."""
-    lost = abs(1 - density.mass)
+    lost = abs(1 - float(values.sum()) * grid.cell)
     if not lost <= _MASS_TOLERANCE:
         raise InputError(
-            f"a mass of {lost:.2g} left the grid {_box(density.grid)}; "
-            f"widen it, for example to {_wider_box(density.grid)}."
+            f"a mass of {lost:.2g} left the grid {_box(grid)}; "
+            f"widen it, for example to {_wider_box(grid)}."
         )
-    return density
+    return Density(grid, values)
 
 
 def _check_spacing(grid, deviations, what):
@@ -442,8 +449,8 @@ def _check_spacing(grid, deviations, what):
     spacing, limits = np.asarray(grid.spacing), _COARSEST * np.asarray(deviations)
     if np.all(spacing <= limits * (1 + 1e-12)):
         return
-    enough = np.ceil((np.asarray(grid.high) - grid.low) / np.minimum(limits, spacing)) + 1
-    enough = tuple(enough.astype(int).tolist())
+    cells = np.subtract(grid.high, grid.low) / np.minimum(limits, spacing)
+    enough = tuple((np.ceil(cells - 1e-9).astype(int) + 1).tolist())
     raise InputError(
         f"spacing = {spacing.max():.3g} is too coarse for {what}, which needs "
         f"{limits.min():.3g}; take size = {enough[0] if grid.dim == 1 else enough} or more."

@@ -19,6 +19,7 @@ from dd_jax.oracles._common import (
 
 _POINTS_PER_DEVIATION = 32
 _MOST_POINTS = 2**22
+_LARGEST_ORDER = 1e6
 
 
 def mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps):
@@ -109,6 +110,10 @@ def recoding_renyi(
     K_U = 0 is a record that stays, where one more μ²q/2 is added (erratum E9).
     """
     order = float(check_order(order))
+    if order > _LARGEST_ORDER:
+        raise InputError(
+            f"order = {order:g} is lost in rounding here; take at most {_LARGEST_ORDER:g}."
+        )
     after = check_steps("present_steps + delete_steps", present_steps + delete_steps, least=1)
     check_steps("learn_steps", learn_steps, least=1)
     shift_before = mean_shift(lipschitz, l2, n, step_size, learn_steps, 0) / 2
@@ -162,7 +167,8 @@ def _quadrature(order, world) -> float:
             count = int(np.ceil((high - low) * _POINTS_PER_DEVIATION))
             if count > _MOST_POINTS:
                 raise InputError(
-                    f"order = {order} needs {count} quadrature points here; take a smaller order."
+                    f"the quadrature would need {count} points, more than {_MOST_POINTS}; "
+                    f"take a larger step_size · l2 or more steps after the recoding."
                 )
             points = low + np.arange(count + 1) / _POINTS_PER_DEVIATION
             exponent = order * world.log_density(points, 1)
