@@ -1,0 +1,117 @@
+"""Advantage bounds: constants, inverses, and truth for the Gaussian pair they are attained by."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr
+
+from dd_jax.errors import InputError
+from dd_jax.guarantees import inference, renyi
+
+ORDERS = 1 + np.logspace(-3, 6, 40)
+EPSILONS = np.logspace(-12, 3, 61)
+
+
+def test_soundness_by_formula():
+    assert inference.advantage_soundness(2, 1e-4) == pytest.approx(np.sqrt(2e-4))
+    # q = 2: 2 e^{ε/2} √2 - 1 is above 1 for every ε, so Pinsker's side decides.
+    assert inference.advantage_soundness(2, 0.3) == pytest.approx(np.sqrt(0.6))
+    order, eps = 1e6, 0.05
+    hockey = (
+        order * np.exp(eps * (order - 1) / order) / (order - 1) * (2 * (order - 1)) ** (1 / order)
+        - 1
+    )
+    assert hockey < np.sqrt(2 * eps)
+    assert inference.advantage_soundness(order, eps) == pytest.approx(hockey, rel=1e-10)
+    assert inference.advantage_soundness(2, 100) == 1.0
+
+
+@pytest.mark.parametrize(("order", "eps"), [(50.0, 0.01), (300.0, 0.02), (1e4, 1e-3)])
+def test_soundness_is_the_best_delta_of_its_proof(order, eps):
+    def at(log_delta):
+        delta = np.exp(log_delta)
+        return np.exp(renyi.epsilon_simple(order, eps, delta)) - 1 + 2 * delta
+
+    best = minimize_scalar(at, bounds=(-40, -1e-6), method="bounded", options={"xatol": 1e-12}).fun
+    got = inference.advantage_soundness(order, eps)
+    assert got == pytest.approx(min(best, np.sqrt(2 * eps)), rel=1e-9)
+    hockey = inference.epsilon_from_advantage_soundness(order, best)
+    assert hockey == pytest.approx(max(eps, best**2 / 2), rel=1e-6)
+
+
+def test_soundness_and_its_inverse_are_exact():
+    order, eps = np.meshgrid(ORDERS, EPSILONS)
+    advantage = inference.advantage_soundness(order, eps)
+    assert np.all((advantage > 0) & (advantage <= 1))
+    inside = advantage < 1
+    back = inference.epsilon_from_advantage_soundness(order[inside], advantage[inside])
+    np.testing.assert_allclose(back, eps[inside], rtol=1e-9)
+
+
+def test_necessary_privacy_by_formula_and_inverse():
+    order, delta = 1e3, 0.9
+    second = np.log(order - 1) + order / (order - 1) * np.log(
+        (1 + delta**2) / (order * 2 ** (1 / order))
+    )
+    assert second > delta**4 / 2
+    assert inference.deletion_necessary(order, delta) == pytest.approx(second, rel=1e-12)
+    assert inference.deletion_necessary(2, 0.5) == pytest.approx(0.5**4 / 2)
+    grid_order, grid_delta = np.meshgrid(ORDERS, np.linspace(0.01, 0.99, 40))
+    eps = inference.deletion_necessary(grid_order, grid_delta)
+    back = inference.privacy_necessary(grid_order, eps)
+    np.testing.assert_allclose(back, grid_delta, rtol=1e-9)
+
+
+def test_neighbours_by_formula():
+    assert inference.advantage_neighbours(0.02) == pytest.approx(0.1)
+    assert inference.advantage_neighbours_linear(4, 0.08) == pytest.approx(0.1)
+    assert inference.advantage_neighbours(50) == 1.0
+    assert inference.epsilon_from_advantage_neighbours(4, 0.1) == pytest.approx(0.08)
+    assert inference.advantage_gdp(1.0) == pytest.approx(2 * ndtr(0.5) - 1, rel=1e-14)
+
+
+@settings(max_examples=200, deadline=None)
+@given(log_order=st.floats(-3, 6), log_eps=st.floats(-12, 3))
+def test_every_bound_holds_for_the_gaussian_pair_and_they_are_ordered(log_order, log_eps):
+    order, eps = 1 + 10**log_order, 10**log_eps
+    mu = renyi.gdp_from_linear_renyi(order, eps)
+    truth = renyi.advantage_from_gdp(mu)
+    bounds = [
+        inference.advantage_gdp(mu),
+        inference.advantage_neighbours_linear(order, eps),
+        inference.advantage_neighbours(eps),
+    ]
+    assert 0 < truth <= 1
+    assert truth == bounds[0]
+    assert np.all(np.diff(bounds) >= 0)
+    assert truth <= inference.advantage_soundness(order, eps)
+    assert inference.epsilon_from_advantage_neighbours(order, truth) <= eps * (1 + 1e-12)
+    assert inference.epsilon_from_advantage_soundness(order, truth) <= eps * (1 + 1e-12)
+
+
+def test_pinsker_constant_cannot_be_halved():
+    # The true advantage is 0.798 of √(ε/(2q)) for a small shift: any constant below that is false.
+    ratio = inference.advantage_gdp(1e-4) / inference.advantage_neighbours_linear(
+        3, renyi.renyi_from_gdp(3, 1e-4)
+    )
+    assert ratio == pytest.approx(np.sqrt(2 / np.pi), rel=1e-6)
+
+
+def test_gaussian_inverse():
+    eps = inference.epsilon_from_advantage_gdp(3, inference.advantage_gdp([1e-6, 0.3, 2.0, 6.0]))
+    np.testing.assert_allclose(eps, renyi.renyi_from_gdp(3, [1e-6, 0.3, 2.0, 6.0]), rtol=1e-9)
+    assert inference.epsilon_from_advantage_gdp(3, 1.0) == np.inf
+    assert inference.epsilon_from_advantage_gdp(3, 0.0) == 0.0
+
+
+def test_bad_input_is_named():
+    with pytest.raises(
+        InputError, match=r"advantage = -0\.1 is not a probability; give a number between"
+    ):
+        inference.deletion_necessary(2, -0.1)
+    with pytest.raises(InputError, match="order = 1 is not a Rényi order"):
+        inference.advantage_soundness(1, 0.1)
+    with pytest.raises(InputError, match="eps = -1 is negative"):
+        inference.advantage_neighbours(-1)
