@@ -99,8 +99,11 @@ def from_flax(
         return value(module.apply(params, record.features), record.label)
 
     def template(database):
-        shapes = jax.eval_shape(module.init, jax.random.key(0), database.features[0])
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        features = database.features
+        # Shapes only: flax creates float32 parameters, the model takes the features' precision.
+        row = jax.ShapeDtypeStruct(features.shape[1:], jnp.float32)
+        shapes = jax.eval_shape(module.init, jax.random.key(0), row)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, features.dtype), shapes)
 
     def batch_gradient(params, database, clip_norm):
         return ghost_gradient(module, value, params, database, clip_norm)

@@ -1,0 +1,24 @@
+"""Suite-wide strictness: reused keys and implicit promotions are errors, as are warnings."""
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_debug_key_reuse", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# Compilation makes first examples slow and the machine is shared: no deadlines, fixed examples.
+settings.register_profile(
+    "dd_jax",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("dd_jax")
+
+
+@pytest.fixture
+def x64():
+    """64-bit arithmetic for one test."""
+    with jax.enable_x64(True):
+        yield

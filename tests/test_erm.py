@@ -1,0 +1,232 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from problems import CATALOGUE, features, signed
+from sklearn.datasets import load_breast_cancer, load_digits
+
+import dd_jax as dd
+from dd_jax import erm
+from dd_jax.noisy_gd import standard_normal_like
+
+# Compiled once per shape: the same functions, without a new trace for every call.
+gradient = jax.jit(erm.gradient)
+reference_gradient = jax.jit(erm.reference_gradient)
+objective = jax.jit(erm.objective)
+excess_risk = jax.jit(erm.excess_risk)
+minimise = jax.jit(erm.minimise)
+
+CLIPS = [None, 0.3, 1e3]
+
+
+def flat(tree):
+    return np.asarray(ravel_pytree(tree)[0])
+
+
+def relative_error(one, other):
+    return np.linalg.norm(flat(one) - flat(other)) / np.linalg.norm(flat(other))
+
+
+@pytest.mark.parametrize("clip_norm", CLIPS)
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_fast_gradients_equal_the_reference(name, clip_norm):
+    case = CATALOGUE[name]
+    # 300 rows in chunks of 128: two whole chunks and a shorter one.
+    problem = dd.Problem(case.loss, 0.1, clip_norm, row_chunk=128)
+    for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float64, 1e-12)):
+        with jax.enable_x64(dtype == jnp.float64):
+            database = case.make(300, 6, 2, dtype)
+            params = standard_normal_like(jax.random.key(3), case.loss.template(database))
+            fast = gradient(problem, params, database)
+            reference = reference_gradient(problem, params, database)
+            assert relative_error(fast, reference) <= tolerance
+
+
+@pytest.mark.parametrize("row_chunk", [1, 64, 99, 100, 101, 1000])
+def test_any_row_chunk_gives_the_same_gradient(row_chunk):
+    database, loss = signed(100, 4), dd.losses.logistic()
+    params = standard_normal_like(jax.random.key(0), loss.template(database))
+    chunked = gradient(dd.Problem(loss, 0.1, 0.2, row_chunk=row_chunk), params, database)
+    whole = gradient(dd.Problem(loss, 0.1, 0.2, row_chunk=100), params, database)
+    np.testing.assert_allclose(chunked, whole, rtol=1e-5, atol=1e-7)
+
+
+def test_gradient_by_hand():
+    """Two records, logistic: mean of clipped gradients plus an unclipped regulariser."""
+    database = dd.Labelled(jnp.array([[1.0, 0.0], [0.0, 0.5]]), jnp.array([1.0, -1.0]))
+    theta = jnp.array([2.0, -4.0])
+    first = -jax.nn.sigmoid(-2.0) * np.array([1.0, 0.0])
+    second = jax.nn.sigmoid(-2.0) * np.array([0.0, 0.5])
+    unclipped = (first + second) / 2 + 0.5 * np.asarray(theta)
+    loss = dd.losses.logistic()
+    np.testing.assert_allclose(gradient(dd.Problem(loss, 0.5), theta, database), unclipped, rtol=1e-6)
+    clip = 0.01
+    clipped = (clip * np.array([-1.0, 0.0]) + clip * np.array([0.0, 1.0])) / 2
+    np.testing.assert_allclose(
+        gradient(dd.Problem(loss, 0.5, clip), theta, database),
+        clipped + 0.5 * np.asarray(theta),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_clipping_bounds_every_records_influence(name):
+    """With clipping, replacing one record moves the gradient by at most 2C/n, any λ."""
+    case, n, clip = CATALOGUE[name], 20, 0.05
+    problem = dd.Problem(case.loss, 5.0, clip)
+    database, other = case.make(n, 3, 0, jnp.float32), case.make(n, 3, 9, jnp.float32)
+    params = jax.tree.map(
+        lambda leaf: 3 * leaf, standard_normal_like(jax.random.key(1), case.loss.template(database))
+    )
+    edited = dd.apply_edit(
+        database, dd.replacement([4], jax.tree.map(lambda leaf: leaf[4:5], other))
+    )
+    change = flat(gradient(problem, params, database)) - flat(gradient(problem, params, edited))
+    assert np.linalg.norm(change) <= 2 * clip / n * (1 + 1e-4)
+    assert np.linalg.norm(flat(gradient(problem, params, database))) > 5 * 2 * clip
+
+
+HUBERISABLE = [
+    name
+    for name, case in CATALOGUE.items()
+    if case.loss.constants.convex and case.loss.constants.single_index
+]
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.4])
+@pytest.mark.parametrize("name", HUBERISABLE)
+def test_gradient_is_the_gradient_of_the_objective(x64, name, clip_norm):
+    """Clipping a convex GLM descends the Huberised objective."""
+    case = CATALOGUE[name]
+    problem = dd.Problem(case.loss, 0.1, clip_norm, row_chunk=32)
+    database = case.make(50, 4, 2, jnp.float64)
+    params = standard_normal_like(jax.random.key(5), case.loss.template(database))
+    step = standard_normal_like(jax.random.key(6), params)
+    def value(params):
+        return objective(problem, params, database)
+
+    width = 1e-5
+    rise = (value(params + width * step) - value(params - width * step)) / (2 * width)
+    expected = jnp.vdot(gradient(problem, params, database), step)
+    np.testing.assert_allclose(rise, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", HUBERISABLE)
+@pytest.mark.parametrize("clip_norm", [None, 0.4])
+def test_minimiser_is_stationary_and_lowest(x64, name, clip_norm):
+    case = CATALOGUE[name]
+    problem = dd.Problem(case.loss, 0.05, clip_norm)
+    database = case.make(80, 4, 2, jnp.float64)
+    best = minimise(problem, database)
+    assert best.gradient_norm <= 1e-12
+    for seed in range(5):
+        away = best.params + 0.1 * standard_normal_like(jax.random.key(seed), best.params)
+        risk = excess_risk(problem, away, database, best.params)
+        difference = objective(problem, away, database) - objective(problem, best.params, database)
+        np.testing.assert_allclose(risk, difference, rtol=1e-8)
+        assert risk >= 0.05 / 2 * jnp.sum((away - best.params) ** 2) * (1 - 1e-9)
+
+
+def test_excess_risk_survives_rounding():
+    """In float32 a tiny excess is still positive and right to a percent."""
+    database = signed(500, 5)
+    problem = dd.Problem(dd.losses.logistic(), 0.1)
+    best = minimise(problem, database).params
+    direction = jnp.ones(5) / jnp.sqrt(5.0)
+    hessian = jax.jacfwd(lambda theta: gradient(problem, theta, database))(best)
+    risk = excess_risk(problem, best + 1e-3 * direction, database, best)
+    np.testing.assert_allclose(risk, 0.5e-6 * direction @ hessian @ direction, rtol=0.02)
+
+
+def test_minimise_refuses_what_it_cannot_certify():
+    with pytest.raises(dd.InputError) as error:
+        minimise(dd.Problem(dd.losses.tanh_margin(), 0.1), signed(5, 2))
+    assert str(error.value) == (
+        "tanh margin is not convex, so no minimiser can be certified; compare objective values "
+        "instead, or search a grid for d ≤ 2."
+    )
+    with pytest.raises(dd.InputError, match="softmax with clipping descends no function"):
+        minimise(dd.Problem(dd.losses.softmax(num_classes=3), 0.1, 1.0), signed(5, 2))
+
+
+def real_data(name):
+    """Unit-norm rows (a map that needs no data) and labels ±1."""
+    if name == "digits":
+        rows, label = load_digits(return_X_y=True)
+        keep = (label == 3) | (label == 8)
+        rows, label = rows[keep], np.where(label[keep] == 3, 1.0, -1.0)
+    else:
+        rows, label = load_breast_cancer(return_X_y=True)
+        # The columns differ by 10⁵ in scale; logarithms are a fixed, data-independent map.
+        rows, label = np.log1p(rows), np.where(label == 1, 1.0, -1.0)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return dd.Labelled(jnp.asarray(rows), jnp.asarray(label))
+
+
+@pytest.mark.parametrize("name", ["digits", "breast cancer"])
+def test_without_noise_it_is_gradient_descent_to_the_minimiser(x64, name):
+    database = real_data(name)
+    problem = dd.Problem(dd.losses.logistic(), 0.01)
+    optimum = minimise(problem, database).params
+    run = functools.partial(dd.noisy_gd.run, num_steps=2000, step_size=1 / 0.26, noise_variance=0.0)
+    reached = jax.jit(run)(jax.random.key(0), jnp.zeros_like(optimum), database, problem)
+    np.testing.assert_allclose(reached, optimum, atol=1e-5)
+    assert float(jnp.linalg.norm(optimum)) > 0.5
+
+
+def test_bad_problems_are_refused():
+    loss = dd.losses.logistic()
+    for l2 in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(dd.InputError, match=r"l2 = .* is not a positive finite number"):
+            dd.Problem(loss, l2)
+    for clip_norm in (0.0, -1.0, float("nan")):
+        with pytest.raises(dd.InputError, match=r"clip_norm = .* is not a positive finite number"):
+            dd.Problem(loss, 0.1, clip_norm)
+    with pytest.raises(dd.InputError, match="row_chunk = 0; give at least 1 row per pass"):
+        dd.Problem(loss, 0.1, row_chunk=0)
+
+
+def test_constants_of_a_traced_problem_are_refused():
+    def peek(l2):
+        return dd.Problem(dd.losses.logistic(), l2).constants
+
+    with pytest.raises(dd.InputError, match="traced; read its constants outside jit and vmap"):
+        jax.jit(peek)(0.1)
+
+
+def test_constants_of_a_problem():
+    constants = dd.Problem(dd.losses.squared(), 0.5, 2.0).constants
+    assert (constants.l2, constants.clip_norm, constants.lipschitz) == (0.5, 2.0, 2.0)
+    assert constants.clips
+    loose = dd.Problem(dd.losses.logistic(), 0.5, 2.0).constants
+    assert loose.lipschitz == 1.0
+    assert not loose.clips
+
+
+def test_a_zero_row_has_zero_gradient_under_clipping():
+    database = dd.Labelled(jnp.zeros((3, 2)), jnp.ones(3))
+    problem = dd.Problem(dd.losses.logistic(), 0.1, 0.5)
+    np.testing.assert_array_equal(gradient(problem, jnp.zeros(2), database), [0.0, 0.0])
+    assert bool(jnp.isfinite(objective(problem, jnp.ones(2), database)))
+
+
+def test_a_network_with_other_layers_is_sent_to_the_generic_path():
+    import flax.linen as nn
+
+    class Scaled(nn.Module):
+        @nn.compact
+        def __call__(self, rows):
+            scale = self.param("scale", nn.initializers.ones, ())
+            return nn.Dense(1)(rows)[..., 0] * scale
+
+    from dd_jax.constants import LossConstants
+    from dd_jax.losses import from_flax
+
+    constants = LossConstants("scaled", convex=False, single_index=False)
+    loss = from_flax(Scaled(), lambda f, y: (f - y) ** 2, constants)
+    database = dd.Labelled(features(4, 2), jnp.zeros(4))
+    with pytest.raises(dd.InputError, match="1 of the network's 3 parameter arrays are not in an"):
+        gradient(dd.Problem(loss, 0.1, 1.0), loss.template(database), database)
