@@ -90,6 +90,13 @@ def test_tiny_divergences_keep_their_digits():
     assert grid.kl(p, p) == 0
 
 
+def test_equal_laws_trade_off_along_the_diagonal():
+    (p, _), (r, _) = (both([quadratic(1.0, g, 5)], 0.0, LINE) for g in (1e-12, 0.0))
+    alphas = np.array([0.0, 0.25, 0.5, 1.0])
+    for null in (p, r):
+        assert grid.trade_off(alphas, null, p) == pytest.approx(1 - alphas, abs=2e-10)
+
+
 def test_plane_agrees_with_the_gaussian_law():
     curved, stiffer = np.array([[1.0, 0.3], [0.3, 0.8]]), np.array([[1.05, 0.3], [0.3, 0.8]])
     shared = quadratic(stiffer, [0.0, 0.004], 4)
