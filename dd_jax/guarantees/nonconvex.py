@@ -22,11 +22,11 @@ import numpy as np
 
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import checks
+from dd_jax.guarantees.utility import edited_share, quiet, times
 
 FORMS = ("tuned", "refined", "sharp")
 _LOG_2 = np.log(2)
 _ROUNDING = 1e-12
-_quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
 
 
 class NonconvexSettings(NamedTuple):
@@ -38,7 +38,7 @@ class NonconvexSettings(NamedTuple):
     delete_steps: float
 
 
-@_quiet
+@quiet
 def gibbs_shift(potential_gap, noise_variance):
     """Divergence between the Gibbs laws of two potentials at most a gap apart, at every order.
 
@@ -53,7 +53,7 @@ def gibbs_shift(potential_gap, noise_variance):
 # The paper's theorem.
 
 
-@_quiet
+@quiet
 def gibbs_divergence_paper(
     order, l2, smoothness, bound, noise_variance, dim, step_size, num_steps, initial_divergence
 ):
@@ -66,12 +66,12 @@ def gibbs_divergence_paper(
     `thm:convergence`.
     """
     rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
-    kept = checks.order(order) * np.exp(-_times(rate, checks.steps("num_steps", num_steps)))
+    kept = checks.order(order) * np.exp(-times(rate, checks.steps("num_steps", num_steps)))
     start = checks.nonnegative("initial_divergence", initial_divergence)
-    return checks.plain(_times(kept, start) + bias)
+    return checks.plain(checks.product(kept, start) + bias)
 
 
-@_quiet
+@quiet
 def step_size_limit_paper(order, l2, smoothness, bound, noise_variance, dim, eps_dd):
     """The largest step size of the paper's non-convex deletion theorem.
 
@@ -86,7 +86,7 @@ def step_size_limit_paper(order, l2, smoothness, bound, noise_variance, dim, eps
     )
 
 
-@_quiet
+@quiet
 def deletion_nonconvex_paper(
     order,
     l2,
@@ -115,14 +115,14 @@ def deletion_nonconvex_paper(
     """
     rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
     log_order = np.log(checks.order(order))
-    learn = log_order - _times(rate, checks.steps("learn_steps", learn_steps))
-    delete = log_order - _times(rate, checks.steps("delete_steps", delete_steps))
+    learn = log_order - times(rate, checks.steps("learn_steps", learn_steps))
+    delete = log_order - times(rate, checks.steps("delete_steps", delete_steps))
     start, shift = _start_and_shift(bound, noise_variance, n, edits_per_request)
     first = np.exp(learn) * start + bias
     return checks.plain(_recursion(first, delete, shift, bias, checks.steps("request", request)))
 
 
-@_quiet
+@quiet
 def settings_nonconvex_paper(
     order,
     l2,
@@ -154,10 +154,10 @@ def settings_nonconvex_paper(
     )
     learn = np.maximum(np.log(2 * order * start / eps_dd), 0)
     delete = np.log(2 * order * (1 + shift / eps_dd))
-    return _settings(noise_variance, step_size, _times(time, learn), _times(time, delete))
+    return _settings(noise_variance, step_size, times(time, learn), times(time, delete))
 
 
-@_quiet
+@quiet
 def noise_nonconvex_paper(
     order, lipschitz, l2, smoothness, bound, n, dim, eps_dp, eps_dd, edits_per_request=1
 ):
@@ -181,7 +181,7 @@ def noise_nonconvex_paper(
 # The tuned proof.
 
 
-@_quiet
+@quiet
 def gibbs_divergence_tuned(
     order,
     l2,
@@ -202,18 +202,18 @@ def gibbs_divergence_tuned(
     The form "tuned" has 1 for (q-1)/q; only "sharp" keeps the last factor.
 
     Guarantee: from any start. It also bounds KL(Θ_K‖π).
-    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; η ≤ 1/(2√2 M).
+    Assumes: loss β-smooth and bounded by b; ϑ < 3/4.
     Tightens `thm:convergence`.
     """
     rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
-    exponent = -_times(rate, checks.steps("num_steps", num_steps))
+    exponent = -times(rate, checks.steps("num_steps", num_steps))
     start = checks.nonnegative("initial_divergence", initial_divergence)
     built = -np.expm1(exponent) if form == "sharp" else 1.0
-    kept = _times(checks.order(order) * np.exp(exponent), start)
+    kept = checks.product(checks.order(order), np.exp(exponent), start)
     return checks.plain(kept + bias * built)
 
 
-@_quiet
+@quiet
 def deletion_nonconvex_tuned(
     order,
     l2,
@@ -239,21 +239,21 @@ def deletion_nonconvex_tuned(
 
     Guarantee: R_q'(Θ̂_i‖π(D_i)) ≤ (q'/q) ε_i for all q' ≤ q: (q, ε)-data-deletion of all records of
         a request at once, for every non-adaptive r-requester.
-    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; η ≤ 1/(2√2 M); start N(0, σ²/λ I).
+    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; start N(0, σ²/λ I).
     Tightens `thm:deletion_accuracy_nonconvex`, part 2 (erratum E5).
     """
     rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
     start, shift = _start_and_shift(bound, noise_variance, n, edits_per_request, form)
     order = checks.order(order)
-    learn = -_times(rate, checks.steps("learn_steps", learn_steps))
-    delete = -_times(rate, checks.steps("delete_steps", delete_steps))
+    learn = -times(rate, checks.steps("learn_steps", learn_steps))
+    delete = -times(rate, checks.steps("delete_steps", delete_steps))
     built = (-np.expm1(learn), -np.expm1(delete)) if form == "sharp" else (1.0, 1.0)
     first = np.exp(learn) * order * start + bias * built[0]
     request = checks.steps("request", request)
     return checks.plain(_recursion(first, delete, order * shift, bias * built[1], request))
 
 
-@_quiet
+@quiet
 def settings_nonconvex_tuned(
     order,
     l2,
@@ -278,7 +278,7 @@ def settings_nonconvex_tuned(
     By default η is chosen, through f, so that K_L + K_U is least.
 
     Guarantee: (q, ε_dd)-data-deletion as in `deletion_nonconvex_tuned`, after every request.
-    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; η ≤ 1/(2√2 M); f < 1; start N(0, σ²/λ I).
+    Assumes: loss β-smooth and bounded by b; ϑ < 3/4; f < 1; start N(0, σ²/λ I).
     Tightens `thm:deletion_accuracy_nonconvex`, part 2 (erratum E5). Scalars only.
     """
     order, l2 = checks.order(order), checks.positive("l2", l2)
@@ -288,14 +288,14 @@ def settings_nonconvex_tuned(
     log_scale = np.log(curvature / l2) + 2 * checks.positive("bound", bound) / noise_variance
     need = order * start / eps_dd, order * shift / eps_dd
 
-    def times(log_speed):
+    def needed(log_speed):
         return _times_tuned(log_speed, order, dim, eps_dd, log_scale, need, form)
 
     if step_size is None:
-        log_speed = _best_speed(times, order, dim, eps_dd, log_scale, form)
+        log_speed = _best_speed(needed, order, dim, eps_dd, log_scale, form)
     else:
         log_speed = np.log(checks.positive("step_size", step_size) * curvature) + log_scale
-    slack, learn, delete = times(log_speed)
+    slack, learn, delete = needed(log_speed)
     if not slack > 0:
         raise CertificateRefused(
             f"step_size = {float(step_size):g} leaves no room for this deletion budget: its "
@@ -304,10 +304,10 @@ def settings_nonconvex_tuned(
         )
     step_size = np.exp(log_speed - log_scale) / curvature
     time = np.exp(log_scale) / (2 * slack * curvature)
-    return _settings(noise_variance, step_size, _times(time, learn), _times(time, delete))
+    return _settings(noise_variance, step_size, times(time, learn), times(time, delete))
 
 
-@_quiet
+@quiet
 def noise_nonconvex_tuned(
     order,
     lipschitz,
@@ -353,15 +353,10 @@ def noise_nonconvex_tuned(
 
 def _start_and_shift(bound, noise_variance, n, edits_per_request, form="tuned"):
     """Divergence of the start from its Gibbs law (over q, where "sharp"), and of one edit."""
-    n, edits = checks.count("n", n), checks.count("edits_per_request", edits_per_request)
-    if np.any(edits > n):
-        raise CertificateRefused(
-            f"edits_per_request = {np.max(edits):g} exceeds n = {np.min(n):g}, but a request "
-            f"replaces distinct records; give edits_per_request ≤ n."
-        )
+    share = edited_share(n, edits_per_request)
     ratio = checks.positive("bound", bound) / checks.positive("noise_variance", noise_variance)
     start = np.minimum(2 * ratio, ratio**2 / 2) if form == "sharp" else 2 * ratio
-    return start, 4 * (edits / n) * ratio
+    return start, 4 * share * ratio
 
 
 def _converging_paper(order, l2, smoothness, bound, noise_variance):
@@ -392,7 +387,7 @@ def _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, fo
     if not np.all(slack > 0):
         raise CertificateRefused(
             f"step_size = {np.max(move / curvature):g} is too large for the tuned bound, which "
-            f"needs η ≤ 1/(2√2 M) and ϑ = 8ηq²M²(η + 2Λ/λ) < 3/4; "
+            f"needs ϑ = 8ηq²M²(η + 2Λ/λ) < 3/4; "
             f"{_remedy(np.min(_safe_move(order, log_scale, form) / curvature))}."
         )
     bias = 8 * checks.count("dim", dim) * order * speed * (move + _LOG_2) / slack
@@ -400,9 +395,9 @@ def _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, fo
 
 
 def _slack(move, speed, order, form):
-    """3/4 - ϑ, or -1 where η > 1/(2√2 M); move = ηM, speed = ηMκΛ."""
+    """3/4 - ϑ for move = ηM and speed = ηMκΛ; positive, it implies the proof's η ≤ 1/(2√2 M)."""
     spent = 8 * (order * move) ** 2 + 16 * order**2 * _kl_factor(order, form) * speed
-    return np.where(move <= 1 / np.sqrt(8), 0.75 - spent, -1.0)
+    return 0.75 - spent
 
 
 def _safe_move(order, log_scale, form):
@@ -431,17 +426,17 @@ def _times_tuned(log_speed, order, dim, eps_dd, log_scale, need, form):
     return np.where(np.isnan(room), -1.0, slack), np.where(learn > 0, learn, 0), delete
 
 
-def _best_speed(times, order, dim, eps_dd, log_scale, form):
+def _best_speed(needed, order, dim, eps_dd, log_scale, form):
     """log(ηMκΛ) with the least K_L + K_U: a grid below the limits, narrowed around its best."""
     limits = (
         np.log(3 / 64) - 2 * np.log(order) - np.log(_kl_factor(order, form)),
         np.log(3 / 32 / _LOG_2) + np.log(eps_dd) - np.log(order * dim),
-        log_scale + min(-np.log(8) / 2, np.log(3 / 32) / 2 - np.log(order)),
+        np.log(3 / 32) / 2 - np.log(order) + log_scale,
     )
     low, high = min(limits) - 10, min(limits)
     for _ in range(5):
         grid = np.linspace(low, high, 80)
-        slack, learn, delete = times(grid)
+        slack, learn, delete = needed(grid)
         cost = np.where(slack > 0, np.log((learn + delete) / slack) - grid, np.inf)
         best = np.argmin(cost)
         low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
@@ -485,16 +480,11 @@ def _recursion(first, log_factor, shift, bias, request):
     factor = np.exp(log_factor)
     second = factor * (first + shift) + bias
     limit = np.where(factor < 1, (factor * shift + bias) / -np.expm1(log_factor), np.inf)
-    power = _times(log_factor, request)
+    power = times(log_factor, request)
     terms = np.where(log_factor == 0, request, np.expm1(power) / np.expm1(log_factor))
     later = np.exp(power) * first + terms * (factor * shift + bias)
     later = np.where(np.isinf(request), np.maximum(second, limit), later)
     return np.where(request == 0, first, later)
-
-
-def _times(rate, num_steps):
-    """rate · K with 0 · ∞ = 0."""
-    return np.where((num_steps == 0) | (rate == 0), 0.0, rate * num_steps)
 
 
 def _refuse_step_size(step_size, limit, condition):

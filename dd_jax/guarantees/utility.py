@@ -12,7 +12,7 @@ import numpy as np
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import checks
 
-_quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
+quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
 _ROUNDING = 1e-14
 _EXACT_REQUESTS = 200  # requests iterated one by one before the chord bound takes over
 
@@ -20,7 +20,7 @@ _EXACT_REQUESTS = 200  # requests iterated one by one before the chord bound tak
 # Convex losses, the paper's statements.
 
 
-@_quiet
+@quiet
 def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, excess_risk):
     """Excess risk of an unchanged model once r records are replaced.
 
@@ -32,12 +32,12 @@ def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, exce
     """
     lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
     kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
-    share = _edited_share(n, edits_per_request)
+    share = edited_share(n, edits_per_request)
     before = checks.nonnegative("excess_risk", excess_risk)
     return checks.plain(kappa * (2 * before + 16 * (share * lipschitz) ** 2 / l2))
 
 
-@_quiet
+@quiet
 def excess_risk_noisy_gd(
     l2, smoothness, noise_variance, dim, step_size, num_steps, initial_excess_risk
 ):
@@ -51,17 +51,17 @@ def excess_risk_noisy_gd(
     """
     l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
     step_size = checks.step_size_strict(step_size, l2, smoothness)
-    left = np.exp(-_times(l2 * step_size / 2, checks.steps("num_steps", num_steps)))
+    left = np.exp(-times(l2 * step_size / 2, checks.steps("num_steps", num_steps)))
     start = checks.nonnegative("initial_excess_risk", initial_excess_risk)
     noise = (
         (1 + smoothness / l2)
         * checks.count("dim", dim)
         * checks.positive("noise_variance", noise_variance)
     )
-    return checks.plain(_times(start, left) + noise)
+    return checks.plain(checks.product(start, left) + noise)
 
 
-@_quiet
+@quiet
 def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
     """Excess risk of every released model under the paper's convex plan.
 
@@ -87,7 +87,7 @@ def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
     return checks.plain(10 * kappa * order * dim * (lipschitz / n) ** 2 / (l2 * eps_dp))
 
 
-@_quiet
+@quiet
 def learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp):
     """Learning steps for `excess_risk_convex_paper`.
 
@@ -101,7 +101,7 @@ def learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp):
     return checks.plain(np.ceil(4 * kappa * np.maximum(np.log(gap), 0)))
 
 
-@_quiet
+@quiet
 def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_request=1):
     """Deletion steps for `excess_risk_convex_paper` (utility only; deletion may need more).
 
@@ -119,7 +119,7 @@ def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_requ
 # Convex losses, the recursion on the distance to the minimiser.
 
 
-@_quiet
+@quiet
 def minimiser_shift(lipschitz, l2, n, edits_per_request=1):
     """How far replacing r records can move the minimiser of ℒ.
 
@@ -130,10 +130,10 @@ def minimiser_shift(lipschitz, l2, n, edits_per_request=1):
     Halves the constant in the proof of `lem:excess_risk_after_edit` (erratum E11).
     """
     lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
-    return checks.plain(2 * _edited_share(n, edits_per_request) * lipschitz / l2)
+    return checks.plain(2 * edited_share(n, edits_per_request) * lipschitz / l2)
 
 
-@_quiet
+@quiet
 def stationary_variance(l2, noise_variance, step_size):
     """Variance per coordinate at which noise and contraction balance, and the default start's.
 
@@ -147,7 +147,7 @@ def stationary_variance(l2, noise_variance, step_size):
     )
 
 
-@_quiet
+@quiet
 def excess_risk_floor(l2, smoothness, noise_variance, dim, step_size):
     """What `excess_risk_convex` tends to with ever more steps.
 
@@ -161,7 +161,7 @@ def excess_risk_floor(l2, smoothness, noise_variance, dim, step_size):
     return checks.plain((l2 + smoothness) / 2 * checks.count("dim", dim) * variance)
 
 
-@_quiet
+@quiet
 def excess_risk_convex(
     lipschitz,
     l2,
@@ -201,7 +201,7 @@ def excess_risk_convex(
     return checks.plain((l2 + smoothness) / 2 * distance**2)
 
 
-@_quiet
+@quiet
 def learn_steps_convex(
     lipschitz,
     l2,
@@ -226,7 +226,7 @@ def learn_steps_convex(
     return checks.plain(_steps_to(step_size * l2, start - target, target - spread))
 
 
-@_quiet
+@quiet
 def delete_steps_convex(
     lipschitz,
     l2,
@@ -258,7 +258,7 @@ def delete_steps_convex(
 # Bounded non-convex losses.
 
 
-@_quiet
+@quiet
 def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
     """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), as the paper states it.
 
@@ -277,7 +277,7 @@ def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
     return checks.plain(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
 
 
-@_quiet
+@quiet
 def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
     """E‖θ‖² under the Gibbs law π ∝ exp(-ℒ/σ²).
 
@@ -303,7 +303,7 @@ def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
     return checks.plain(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
 
 
-@_quiet
+@quiet
 def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
     """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), without the factor B.
 
@@ -318,7 +318,7 @@ def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
     return checks.plain(_risk_by_entropy(square, 0.0, l2, smoothness, bound, noise_variance, dim))
 
 
-@_quiet
+@quiet
 def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance, dim, eps_dd):
     """Excess risk of every released model under the paper's non-convex plan, as its proof has it.
 
@@ -346,7 +346,7 @@ def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance
     return checks.plain(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
 
 
-@_quiet
+@quiet
 def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
     """E‖Θ‖² of every model of a noisy gradient descent started from N(0, v₀ I), v₀ ≤ σ²/λ.
 
@@ -366,7 +366,7 @@ def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
     return checks.plain((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
 
 
-@_quiet
+@quiet
 def excess_risk_nonconvex(lipschitz, l2, smoothness, bound, noise_variance, dim, step_size, eps_dd):
     """Excess risk of released models that are ε_dd-close to their Gibbs law, without the factor B.
 
@@ -406,7 +406,7 @@ def excess_risk_nonconvex(lipschitz, l2, smoothness, bound, noise_variance, dim,
 # Shared parts.
 
 
-def _edited_share(n, edits_per_request):
+def edited_share(n, edits_per_request):
     """r/n, refused if a request edits more records than there are."""
     n, edits = checks.count("n", n), checks.count("edits_per_request", edits_per_request)
     if np.any(edits > n):
@@ -427,7 +427,7 @@ def _start_square(lipschitz, l2, dim, spread, init_variance):
 def _decay(pull, num_steps):
     """(c^(2K), 1 - c^(2K)) for c = 1 - pull, also at c = 0, K = 0 and K = ∞."""
     log_c = np.log1p(-np.clip(pull, 1e-300, 1))
-    exponent = _times(2 * np.maximum(log_c, -1e300), num_steps)
+    exponent = times(2 * np.maximum(log_c, -1e300), num_steps)
     return np.exp(exponent), -np.expm1(exponent)
 
 
@@ -447,7 +447,7 @@ def _iterate(distance, kept, lost, shift, spread, request):
         distance = np.where(i < exact, _next(distance, kept, lost, shift, spread), distance)
     change = _next(distance, kept, lost, shift, spread) - distance
     slope = np.clip(np.where(distance == limit, 0, change / (distance - limit)), -1, 0)
-    covered = -np.expm1(_times(np.log1p(slope), request - exact))
+    covered = -np.expm1(times(np.log1p(slope), request - exact))
     chord = np.where(covered > 0, distance + (limit - distance) * covered, distance)
     moved = np.where(np.isinf(request), limit, chord)
     return np.where(lost > 0, moved, start + request * shift)
@@ -478,7 +478,7 @@ def _steps_to(pull, excess, room):
     return np.where(excess > 0, np.maximum(np.ceil(needed / rate * (1 - _ROUNDING)), 1), 0)
 
 
-def _times(rate, num_steps):
+def times(rate, num_steps):
     """rate · K with 0 · ∞ = 0."""
     return np.where((num_steps == 0) | (rate == 0), 0.0, rate * num_steps)
 

@@ -182,6 +182,15 @@ def test_too_few_steps_certify_nothing():
     assert grown == pytest.approx(still + 10 * 2 * 4 / 200)
 
 
+def test_the_bound_for_all_requests_is_their_supremum():
+    case = TANH | {"noise_variance": 2, "n": 200, "dim": 1, "step_size": 1e-5}
+    for bound in (nonconvex.deletion_nonconvex_paper, nonconvex.deletion_nonconvex_tuned):
+        for learn in (0, 10**8):  # the first request is the worst, then the last
+            steps = {"learn_steps": learn, "delete_steps": 4 * 10**6}
+            every = bound(**case, **steps, request=np.arange(1, 400))
+            assert bound(**case, **steps) == pytest.approx(every.max(), rel=1e-12)
+
+
 def test_bounds_broadcast():
     request, learn = np.arange(4)[:, None], np.array([0, 10, 10**6])
     case = TANH | {"noise_variance": 1, "n": 200, "dim": 1, "step_size": 1e-5}
@@ -411,7 +420,7 @@ PLAN = TANH | {"noise_variance": 1, "n": 200, "dim": 1, "eps_dd": 0.5}
         ),
         (
             lambda: nonconvex.deletion_nonconvex_tuned(**RUN, step_size=0.1),
-            "step_size = 0.1 is too large for the tuned bound, which needs η ≤ 1/(2√2 M) and "
+            "step_size = 0.1 is too large for the tuned bound, which needs "
             "ϑ = 8ηq²M²(η + 2Λ/λ) < 3/4; give at most 0.000343281.",
         ),
         (

@@ -288,6 +288,19 @@ def test_second_moment_solves_its_equation():
     assert y - 1 - np.log(y) == pytest.approx(np.minimum(2 * ratio, ratio**2 / 2) / 2, rel=1e-3)
 
 
+def test_gibbs_golden_values():
+    # Bounded so loosely that E⟨θ, ∇ℒ⟩ = dσ² decides; a linear loss has E‖θ‖² = 2 here.
+    moment = utility.gibbs_second_moment(1, 1, 1e9, 1, 1)
+    assert moment == pytest.approx(((1 + np.sqrt(5)) / 2) ** 2)
+    risk = utility.gibbs_excess_risk(1, 1, 3, 1e9, 1, 1)
+    assert risk == pytest.approx((1 + np.log(4 * moment)) / 2)
+    # Noise so large that the loss hardly matters: ‖θ‖² alone decides.
+    moment = utility.gibbs_second_moment(1, 2, 0.5, 1e4, 7)
+    assert moment == pytest.approx(7e4 / 2, rel=1e-4)
+    risk = utility.gibbs_excess_risk(1, 2, 100, 0.5, 1e4, 7)
+    assert risk == pytest.approx(1 + moment, rel=1e-12)
+
+
 def test_released_models_on_a_grid():
     """Runs of a few steps, whose exact divergence from the Gibbs law plays the part of ε_dd."""
     for grid in grids(40, seed=13):
