@@ -5,6 +5,24 @@ Conditions that can be checked are: beyond them a function raises
 `dd_jax.errors.CertificateRefused`.
 """
 
-from dd_jax.guarantees import adaptive, checks, deletion, inference, privacy, renyi
+from dd_jax.guarantees import (
+    adaptive,
+    checks,
+    deletion,
+    inference,
+    nonconvex,
+    privacy,
+    renyi,
+    utility,
+)
 
-__all__ = ["adaptive", "checks", "deletion", "inference", "privacy", "renyi"]
+__all__ = [
+    "adaptive",
+    "checks",
+    "deletion",
+    "inference",
+    "nonconvex",
+    "privacy",
+    "renyi",
+    "utility",
+]

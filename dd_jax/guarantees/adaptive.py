@@ -91,19 +91,11 @@ def deletion_adaptive_intervals(
             free.
         inserted: 0, or the request j < i that brought the record in.
     """
-    request, inserted = _window(request, inserted)
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
     options = {"records": records, "smoothness": smoothness}
-    seen = [s for s in _releases(observed) if inserted <= s < request]
-    clock = [0.0, *(steps_with_record(learn_steps, delete_steps, s + 1, inserted) for s in seen)]
-    total = steps_with_record(learn_steps, delete_steps, request, inserted)
-    looks = [
-        privacy.privacy_optimal(*constants, after - before, **options)
-        for before, after in itertools.pairwise(clock)
-    ]
-    left = deletion.deletion_optimal(
-        *constants, delete_steps, present_steps=total - clock[-1], **options
-    )
+    *seen, last = _intervals(learn_steps, delete_steps, request, observed, inserted)
+    looks = [privacy.privacy_optimal(*constants, steps, **options) for steps in seen]
+    left = deletion.deletion_optimal(*constants, delete_steps, present_steps=last, **options)
     return renyi.compose_renyi(left, *looks)
 
 
@@ -176,20 +168,12 @@ def privacy_adaptive_intervals(
     never above `privacy_adaptive`.
     Assumes: what `privacy_optimal` assumes; the module's conditions on the requester. Erratum E9.
     """
-    requests = float(checks.steps("requests", requests))
-    request, inserted = _window(requests + 1, inserted)
-    seen = [s for s in _releases(observed) if inserted <= s < request]
-    looks = sorted({*seen, requests})
-    clock = [0.0, *(steps_with_record(learn_steps, delete_steps, s + 1, inserted) for s in looks)]
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
-    return renyi.compose_renyi(
-        *(
-            privacy.privacy_optimal(
-                *constants, after - before, records=records, smoothness=smoothness
-            )
-            for before, after in itertools.pairwise(clock)
-        )
-    )
+    options = {"records": records, "smoothness": smoothness}
+    request = checks.steps("requests", requests) + 1
+    intervals = _intervals(learn_steps, delete_steps, request, observed, inserted)
+    looks = (privacy.privacy_optimal(*constants, steps, **options) for steps in intervals)
+    return renyi.compose_renyi(*looks)
 
 
 def privacy_run_sum(
@@ -237,7 +221,7 @@ def privacy_runs(eps_dp, requests, *, inserted=0):
     return deletion_runs(eps_dp, checks.steps("requests", requests) + 1, inserted=inserted)
 
 
-def steps_with_record(learn_steps, delete_steps, request, inserted=0):
+def steps_with_record(learn_steps, delete_steps, request, inserted):
     """How many steps saw a record before request i deleted it: K_L + (i-1)K_U, or (i-j)K_U."""
     learn_steps = checks.steps("learn_steps", learn_steps)
     delete_steps = checks.steps("delete_steps", delete_steps)
@@ -292,5 +276,15 @@ def _window(request, inserted):
     return request, inserted
 
 
-def _releases(observed):
-    return sorted(set(np.ravel(checks.steps("observed", observed)).tolist()))
+def _intervals(learn_steps, delete_steps, request, observed, inserted):
+    """Steps with the record before, between and after the observed releases of its stay."""
+    request, inserted = _window(request, inserted)
+    if request.ndim or inserted.ndim:
+        raise InputError(
+            "request and inserted are not single numbers; give one interaction a time."
+        )
+    seen = np.unique(checks.steps("observed", observed))
+    seen = [*seen[(inserted <= seen) & (seen < request)], request - 1]
+    first = steps_with_record(learn_steps, delete_steps, seen[0] + 1, inserted)
+    later = (checks.product(b - a, delete_steps) for a, b in itertools.pairwise(seen))
+    return [first, *later]

@@ -141,7 +141,7 @@ def delete_steps_paper(
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
     options = {"records": records, "smoothness": smoothness}
     rate = checks.product(step_size, l2) / 2
-    return _fewest_steps(deletion_paper, constants, options, eps_dd, rate)
+    return _fewest_steps(deletion_paper, constants, options, eps_dd, rate, -np.inf)
 
 
 def delete_steps_unrelaxed(
@@ -165,7 +165,7 @@ def delete_steps_unrelaxed(
     options = {"present_steps": present_steps, "records": records, "smoothness": smoothness}
     step_size = checks.positive("step_size", step_size)
     rate = checks.product(2, privacy.log_sobolev(step_size, l2), step_size)
-    return _fewest_steps(deletion_unrelaxed, constants, options, eps_dd, rate)
+    return _fewest_steps(deletion_unrelaxed, constants, options, eps_dd, rate, -np.inf)
 
 
 def delete_steps_optimal(
@@ -236,7 +236,7 @@ def _remaining(step_size, l2, present_steps, delete_steps):
         return np.where(present_steps == 0, 0.0, np.minimum(share, 1.0) * decay)
 
 
-def _fewest_steps(bound, constants, options, eps_dd, rate, past=-np.inf):
+def _fewest_steps(bound, constants, options, eps_dd, rate, past):
     """The least K with ε(K) = ε(0) y (1-x)/(1-xy) ≤ eps_dd, y = e^(-rate·K), x = e^past."""
     eps_dd = checks.positive("eps_dd", eps_dd)
     start = bound(*constants, 0, **options)

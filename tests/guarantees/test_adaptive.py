@@ -128,6 +128,12 @@ def test_seeing_the_model_just_before_makes_the_deletion_term_vanish():
     assert bound == privacy.privacy_optimal(*CONSTANTS, 30 + 5 * 4)
 
 
+def test_learning_to_convergence_costs_the_supremum():
+    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, np.inf, 4, 6, [0, 5])
+    expected = privacy.privacy_optimal(*CONSTANTS, [np.inf, 20]).sum()
+    assert bound == pytest.approx(expected, rel=1e-14)
+
+
 def test_releases_outside_the_records_stay_are_free():
     inside = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [3], inserted=2)
     outside = adaptive.deletion_adaptive_intervals(
@@ -215,6 +221,10 @@ def test_infinite_leak_is_infinite_and_not_nan():
         (
             lambda: adaptive.deletion_adaptive_intervals(*CONSTANTS, 3, 4, 6, [1.5]),
             "observed = 1.5 is not a whole number",
+        ),
+        (
+            lambda: adaptive.deletion_adaptive_intervals(*CONSTANTS, 3, 4, [6, 7], [1]),
+            "request and inserted are not single numbers; give one interaction a time",
         ),
     ],
 )

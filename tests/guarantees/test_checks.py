@@ -95,7 +95,7 @@ def test_a_limit_computed_in_floating_point_is_not_beyond_itself():
     rng = np.random.default_rng(0)
     l2, smoothness = 10 ** rng.uniform(-8, 3, (2, 10_000))
     checks.step_size_optimal(2 / (2 * l2 + smoothness), l2, smoothness)
-    checks.step_size_optimal(1 / (l2 + smoothness / 2), l2, smoothness)
+    checks.step_size_optimal(1 / (l2 * (1 + smoothness / l2 / 2)), l2, smoothness)
 
 
 def test_guarantees_import_neither_jax_nor_dp_accounting():

@@ -194,6 +194,14 @@ def test_steps_are_the_fewest_that_meet_the_budget(steps, bound):
     assert (needed > 1e4).any()
 
 
+def test_a_budget_met_exactly_needs_no_further_step():
+    steps = np.arange(0, 60.0)
+    for contraction in (0.5, 0.4, 0.9):
+        arguments = (2, 1, 1, 0.25, 8, 1 - contraction)
+        budgets = deletion.deletion_optimal(*arguments, steps)
+        np.testing.assert_array_equal(deletion.delete_steps_optimal(*arguments, budgets), steps)
+
+
 def test_a_short_stay_needs_fewer_steps():
     present = np.array([1.0, 3, 10, 100, 1e6, np.inf])
     arguments = (2, 1, 1e-3, 4e-4, 100, 0.25)

@@ -206,6 +206,9 @@ def quadrature_delta(mu, epsilon):
         (8.0, 40.0),
         (12.0, 100.0),
         (0.05, 1.0),
+        (1e-3, 0.035),
+        (30.0, 100.0),
+        (100.0, 4900.0),
     ],
 )
 def test_gaussian_delta_is_its_integral(mu, epsilon):
@@ -267,6 +270,7 @@ def test_gaussian_limits():
     assert renyi.gdp_delta(0, 0) == 0
     assert renyi.gdp_delta(0, 1) == 0
     assert renyi.gdp_delta(np.inf, 1) == 1
+    np.testing.assert_allclose(renyi.gdp_delta([80.0, 1e3, 1e100], 1.0), 1.0)
     assert renyi.gdp_epsilon(0, 1e-5) == 0
     assert renyi.gdp_epsilon(np.inf, 1e-5) == np.inf
     assert renyi.gdp_from_epsilon_delta(np.inf, 1e-5) == np.inf
