@@ -1,7 +1,8 @@
 """What a certificate may rely on: the constants of a loss and of a regularised problem.
 
 Plain host-side data without JAX, so that accounting never imports it. `dd_jax.losses` attaches a
-`LossConstants` to every loss; `dd_jax.erm.Problem.constants` adds the regulariser and the clip norm.
+`LossConstants` to every loss; `dd_jax.erm.Problem.constants` adds the regulariser and the clip
+norm.
 """
 
 import math
@@ -73,7 +74,9 @@ class ProblemConstants:
                 f"l2 = {self.l2} is not a positive finite number; "
                 f"the certificates need λ > 0: give for example l2=0.01."
             )
-        if self.clip_norm is not None and not (math.isfinite(self.clip_norm) and self.clip_norm > 0):
+        if self.clip_norm is not None and not (
+            math.isfinite(self.clip_norm) and self.clip_norm > 0
+        ):
             raise InputError(
                 f"clip_norm = {self.clip_norm} is not a positive finite number; "
                 f"give the norm to clip per-record gradients to, or None."
@@ -96,3 +99,16 @@ class ProblemConstants:
         """L of the gradients that are used: the smaller of the loss's L and the clip norm."""
         known = [v for v in (self.loss.lipschitz, self.clip_norm) if v is not None]
         return min(known) if known else None
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """Says that every row of a database was held to a loss's domain (`dd_jax.losses.check_data`).
+
+    Attributes:
+        num_records: n, the rows that were checked.
+        domain: the domain in words, as `LossConstants.domain` has it.
+    """
+
+    num_records: int
+    domain: str

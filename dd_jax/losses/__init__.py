@@ -3,6 +3,7 @@
 from dd_jax.losses.base import (
     LinearScores,
     Loss,
+    check_data,
     custom,
     deletion,
     feature_domain,
@@ -23,6 +24,7 @@ __all__ = [
     "LinearScores",
     "Loss",
     "bounded_network",
+    "check_data",
     "custom",
     "deletion",
     "feature_domain",

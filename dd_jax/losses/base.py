@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax.constants import LossConstants
+from dd_jax.constants import DataCheck, LossConstants
 from dd_jax.errors import InputError
+from dd_jax.loss_constants import describe_domain
 from dd_jax.types import ANY_RECORD, Domain, Edit, Labelled, num_records, replacement
 
 # Rows normalised in float32 miss their norm by a few ulp; that is rounding, not a broken bound.
@@ -46,7 +47,7 @@ class LinearScores(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """A per-record loss ℓ(θ; x) with its constants and domain; static under jit, hashed by identity.
+    """A per-record loss ℓ(θ; x), its constants and domain; static under jit, hashed by identity.
 
     Attributes:
         value: ℓ, `(params, record) -> scalar`, for one record.
@@ -92,6 +93,16 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
     null = loss.null_record(database)
     records = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (indices.size, *leaf.shape)), null)
     return replacement(indices, records)
+
+
+def check_data(loss: Loss, database: PyTree) -> DataCheck:
+    """Hold every row to the loss's domain; the answer lets a certificate say "checked on the data".
+
+    Raises:
+        InputError: a row outside the domain; the message names it.
+    """
+    loss.domain.check(database)
+    return DataCheck(num_records(database), loss.domain.describe)
 
 
 def custom(
@@ -161,10 +172,7 @@ def linear_scores(scores: LinearScores, params: Array, features: Array) -> Array
     as fast as its transpose.
     """
     weights = params[:-1] if scores.intercept else params
-    if scores.num_scores is None:
-        margins = weights @ features.T
-    else:
-        margins = features @ weights
+    margins = weights @ features.T if scores.num_scores is None else features @ weights
     return margins + params[-1] if scores.intercept else margins
 
 
@@ -176,9 +184,6 @@ def labelled_domain(
     whole_labels: bool = False,
 ) -> Domain:
     """𝒳 = {(a, y): ‖a‖ ≤ R, y in [label_low, label_high]} for `Labelled` records."""
-    bounds = f"‖features‖ ≤ {feature_norm:g}"
-    if label_low is not None:
-        bounds += f", label in [{label_low:g}, {label_high:g}]"
 
     def check(records):
         _check_labelled(records)
@@ -194,13 +199,13 @@ def labelled_domain(
         label, label_inside = _project_labels(records.label, label_low, label_high)
         return Labelled(features, label), inside & label_inside
 
-    return Domain(bounds, check, project)
+    return Domain(describe_domain(feature_norm, label_low, label_high), check, project)
 
 
 def feature_domain(feature_norm: float) -> Domain:
     """𝒳 = {a: ‖a‖ ≤ R} for records that are bare feature vectors."""
     return Domain(
-        f"‖features‖ ≤ {feature_norm:g}",
+        describe_domain(feature_norm),
         lambda records: _check_norms(records, feature_norm),
         lambda records: _project_norms(records, feature_norm),
     )
@@ -233,10 +238,7 @@ def _check_labels(label, low: float | None, high: float | None) -> None:
     label = np.asarray(label)
     if label.ndim != 1:
         raise InputError(f"labels have shape {label.shape}; give a vector of n labels.")
-    if low is None:
-        beyond = ~np.isfinite(label)
-    else:
-        beyond = ~((label >= low) & (label <= high))
+    beyond = ~np.isfinite(label) if low is None else ~((label >= low) & (label <= high))
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
         allowed = "finite" if low is None else f"in [{low:g}, {high:g}]"

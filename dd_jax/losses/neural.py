@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from dd_jax import loss_constants
 from dd_jax.constants import LossConstants
 from dd_jax.errors import InputError
 from dd_jax.losses.base import Loss, labelled_domain
-from dd_jax.losses.catalogue import TANH_CURVATURE
 from dd_jax.types import ANY_RECORD, Domain, Labelled
 
 
@@ -48,31 +48,13 @@ def bounded_network(
 
         b = 1,   L = V·R,   β = k·(V² + V/√hidden)·R².
 
-    Because ∇f has blocks v_j tanh'(u_j) a, so ‖∇f‖ ≤ ‖v‖R; the Hessian is ψ''·∇f∇fᵀ plus ψ' times
-    a block-diagonal matrix with blocks v_j tanh''(u_j) aaᵀ, where |ψ''| ≤ k, |ψ'| ≤ 1.
-
     Assumes: labels in [-1, 1]; the output weights are not trained. A fully trained network has no
     finite L, β over all θ, and no such certificate.
     """
-    if hidden < 1:
-        raise InputError(f"hidden = {hidden}; the network needs at least one hidden unit.")
-    for name, value in (("output_norm", output_norm), ("feature_norm", feature_norm)):
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(
-                f"{name} = {value} is not a positive finite number; give one, e.g. 1.0."
-            )
-    radius = math.sqrt(feature_norm**2 + int(intercept))
-    domain = labelled_domain(feature_norm, -1.0, 1.0)
-    constants = LossConstants(
-        name="bounded network",
-        convex=False,
-        single_index=False,
-        lipschitz=output_norm * radius,
-        smoothness=TANH_CURVATURE * (output_norm**2 + output_norm / math.sqrt(hidden)) * radius**2,
-        bound=1.0,
-        domain=domain.describe,
-        established="proved",
+    constants = loss_constants.bounded_network(
+        hidden=hidden, output_norm=output_norm, feature_norm=feature_norm, intercept=intercept
     )
+    domain = labelled_domain(feature_norm, -1.0, 1.0)
     module = BoundedNetwork(hidden, output_norm, intercept)
     return from_flax(module, lambda f, y: -jnp.tanh(y * f), constants, domain, _blank)
 
@@ -123,8 +105,8 @@ def ghost_gradient(
     """Sum over records of their clipped gradients, without forming any of them.
 
     A dense layer's gradient for one record is input ⊗ δ with δ the loss's derivative in the layer's
-    output. One backward pass with respect to a zero added to each layer's output gives every δ; then
-    ‖∇ℓ‖² = Σ_layers (‖input‖² + bias) ‖δ‖², and the clipped sum is inputᵀ(weight · δ).
+    output. One backward pass with respect to a zero added to each layer's output gives every δ;
+    then ‖∇ℓ‖² = Σ_layers (‖input‖² + bias) ‖δ‖², and the clipped sum is inputᵀ(weight · δ).
     """
     inputs, taps = _dense_layers(module, params, database.features)
     _require_dense_parameters(params, inputs)
