@@ -101,7 +101,7 @@ def neighbours(
         raise InputError(f"noise = {noise!r}; choose 'independent' or 'common'.")
     present_key, absent_key = jax.random.split(key)
     if noise == "common":
-        absent_key = present_key
+        absent_key = jax.random.clone(present_key)
     run = functools.partial(over_seeds, fn, chunk=chunk, progress=progress)
     return Pair(
         run(present_key, num_seeds, database, *args),

@@ -62,7 +62,9 @@ def test_gradient_by_hand():
     second = jax.nn.sigmoid(-2.0) * np.array([0.0, 0.5])
     unclipped = (first + second) / 2 + 0.5 * np.asarray(theta)
     loss = dd.losses.logistic()
-    np.testing.assert_allclose(gradient(dd.Problem(loss, 0.5), theta, database), unclipped, rtol=1e-6)
+    np.testing.assert_allclose(
+        gradient(dd.Problem(loss, 0.5), theta, database), unclipped, rtol=1e-6
+    )
     clip = 0.01
     clipped = (clip * np.array([-1.0, 0.0]) + clip * np.array([0.0, 1.0])) / 2
     np.testing.assert_allclose(
@@ -105,6 +107,7 @@ def test_gradient_is_the_gradient_of_the_objective(x64, name, clip_norm):
     database = case.make(50, 4, 2, jnp.float64)
     params = standard_normal_like(jax.random.key(5), case.loss.template(database))
     step = standard_normal_like(jax.random.key(6), params)
+
     def value(params):
         return objective(problem, params, database)
 

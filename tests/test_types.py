@@ -63,7 +63,9 @@ def test_rows_out_of_range_or_repeated_are_dropped_and_counted():
     assert int(count_rejected(database, edit)) == 3
     np.testing.assert_array_equal(edited.features[2], [0.0, 1.0, 2.0])
     others = [0, 1, 3, 4]
-    np.testing.assert_array_equal(edited.features[jnp.array(others)], database.features[jnp.array(others)])
+    np.testing.assert_array_equal(
+        edited.features[jnp.array(others)], database.features[jnp.array(others)]
+    )
 
 
 BAD_EDITS = {
@@ -96,9 +98,7 @@ BAD_EDITS = {
         "the edit's records have shape (1, 4); 1 rows of this database need shape (1, 3).",
     ),
     "dtype": (
-        lambda: dd.Edit(
-            jnp.array([1]), dd.Labelled(jnp.zeros((1, 3)), jnp.zeros(1, jnp.int32))
-        ),
+        lambda: dd.Edit(jnp.array([1]), dd.Labelled(jnp.zeros((1, 3)), jnp.zeros(1, jnp.int32))),
         "the edit's records have dtype int32; convert them to the database's float32.",
     ),
     "nan": (
@@ -125,7 +125,9 @@ def test_check_edit_accepts_a_good_edit_and_holds_it_to_the_domain():
     database, edit = signed(5, 3), edit_of([4, 0], 0.5)
     dd.check_edit(database, edit)
     dd.check_edit(database, edit, dd.losses.logistic().domain)
-    with pytest.raises(dd.InputError, match="row 0 has feature norm 1.73205, beyond the declared 1"):
+    with pytest.raises(
+        dd.InputError, match="row 0 has feature norm 1.73205, beyond the declared 1"
+    ):
         dd.check_edit(database, edit_of([4, 0], 1.0), dd.losses.logistic().domain)
 
 

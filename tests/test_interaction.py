@@ -1,0 +1,255 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import signed
+
+import dd_jax as dd
+from dd_jax import interaction
+from dd_jax.noisy_gd import Schedule, mechanism
+from dd_jax.requesters import fixed_stream, stack_edits
+
+LOSS = dd.losses.logistic()
+PROBLEM = dd.Problem(LOSS, 0.1)
+CURATOR = mechanism(PROBLEM, Schedule(0.5, 1e-3, 1.0, 4, 2))
+
+
+def blanking(database, rows):
+    return stack_edits([dd.deletion(LOSS, database, [row]) for row in rows])
+
+
+def recorder(edits):
+    """A requester that remembers everything it is shown and plays a fixed stream."""
+    base = fixed_stream(edits)
+
+    def init(key):
+        return jnp.zeros((3, 4)), jnp.zeros(3, bool)
+
+    def act(key, memory, observation):
+        seen, flags = memory
+        i = observation.request - 1
+        memory = (seen.at[i].set(observation.release), flags.at[i].set(observation.visible))
+        # The memory travels out through an edit: the label of a row that nobody reads otherwise.
+        return memory, base.act(key, (), observation)[1]
+
+    return dd.Requester(init, act)
+
+
+def test_interact_follows_the_algorithm_step_by_step():
+    """Learn on 𝒟_0, then for each request delete on 𝒟_{i-1} with u_i, publish, and edit."""
+    database = signed(20, 4)
+    stream = blanking(database, [3, 5, 7])
+    key = jax.random.key(0)
+    curator, transcript = dd.interact(
+        jax.random.clone(key), CURATOR, fixed_stream(stream), database, num_requests=3
+    )
+
+    learn_key, _, stream_key = jax.random.split(key, 3)
+    model = CURATOR.learn(jax.random.split(learn_key)[0], database)
+    expected = [model]
+    current = database
+    for i in range(3):
+        edit = jax.tree.map(lambda leaf, i=i: leaf[i], stream)
+        request_key = jax.random.split(jax.random.fold_in(stream_key, i + 1))[1]
+        model = CURATOR.delete(jax.random.split(request_key)[0], current, edit, model)
+        current = dd.apply_edit(current, edit)
+        expected.append(model)
+    np.testing.assert_allclose(transcript.releases, jnp.stack(expected), rtol=1e-5)
+    np.testing.assert_allclose(curator.params, expected[-1], rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), curator.database, current
+    )
+    np.testing.assert_array_equal(transcript.edits.index, stream.index)
+
+
+@pytest.mark.parametrize("observe", [(), (0,), (1, 2), (0, 1, 2)])
+def test_a_requester_sees_only_the_releases_it_is_named_for(observe):
+    database = signed(20, 4)
+    seen = []
+    base = recorder(blanking(database, [0, 1, 2]))
+
+    def act(key, memory, observation):
+        jax.debug.callback(
+            lambda r, v: seen.append((np.asarray(r), bool(v))),
+            observation.release,
+            observation.visible,
+        )
+        return base.act(key, memory, observation)
+
+    _, transcript = dd.interact(
+        jax.random.key(1),
+        CURATOR,
+        dd.Requester(base.init, act),
+        database,
+        num_requests=3,
+        observe=observe,
+    )
+    jax.effects_barrier()
+    for i, (release, visible) in enumerate(seen):
+        assert visible == (i in observe)
+        expected = np.asarray(transcript.releases[i]) if i in observe else np.zeros(4)
+        np.testing.assert_array_equal(release, expected)
+    assert transcript.observed.tolist() == [i in observe for i in range(3)]
+
+
+def test_drive_equals_interact_and_leaves_the_database_alone():
+    database = signed(20, 4)
+    before = jax.tree.map(np.array, database)
+    stream = blanking(database, [3, 5, 7])
+    key = jax.random.key(2)
+    one = dd.interact(
+        jax.random.clone(key), CURATOR, fixed_stream(stream), database, num_requests=3, observe=(1,)
+    )
+    shown = []
+
+    def respond(request, release):
+        shown.append(None if release is None else np.asarray(release))
+        return jax.tree.map(lambda leaf: leaf[request - 1], stream)
+
+    other = dd.drive(key, CURATOR, respond, database, num_requests=3, observe=(1,))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), one, other)
+    jax.tree.map(np.testing.assert_array_equal, database, before)
+    assert [release is not None for release in shown] == [False, True, False]
+    np.testing.assert_array_equal(shown[1], other[1].releases[1])
+
+
+def test_drive_refuses_a_bad_edit_before_serving_it():
+    database = signed(20, 4)
+    with pytest.raises(dd.InputError, match="row 99 is out of range; rows run from 0 to 19"):
+        dd.drive(
+            jax.random.key(0),
+            CURATOR,
+            lambda request, release: dd.deletion(LOSS, database, [99]),
+            database,
+            num_requests=1,
+        )
+    beyond = dd.replacement([0], dd.Labelled(jnp.ones((1, 4)), jnp.ones(1)))
+    with pytest.raises(dd.InputError, match="row 0 has feature norm 2, beyond the declared 1"):
+        dd.drive(jax.random.key(0), CURATOR, lambda *_: beyond, database, num_requests=1)
+
+
+def test_drive_without_requests_is_learning():
+    database = signed(20, 4)
+    key = jax.random.key(3)
+    one = dd.interact(
+        jax.random.clone(key),
+        CURATOR,
+        fixed_stream(blanking(database, [0])),
+        database,
+        num_requests=0,
+    )
+    other = dd.drive(key, CURATOR, lambda *_: None, database, num_requests=0)
+    np.testing.assert_allclose(one[0].params, other[0].params, rtol=1e-6)
+    assert other[1].releases.shape == (1, 4)
+    assert other[1].projected.shape == (0,)
+
+
+def test_inadmissible_records_are_refused_on_the_host_and_projected_inside_jit():
+    database = signed(20, 4)
+    bad = database._replace(features=database.features.at[6].multiply(50.0))
+    requester = fixed_stream(blanking(database, [0]))
+    with pytest.raises(dd.InputError, match="row 6 has feature norm"):
+        dd.interact(jax.random.key(0), CURATOR, requester, bad, num_requests=1)
+
+    def serve(database, edits):
+        return dd.interact(
+            jax.random.key(0), CURATOR, fixed_stream(edits), database, num_requests=2
+        )
+
+    huge = dd.Labelled(100.0 * jnp.ones((1, 4)), jnp.full(1, 3.0))
+    edits = stack_edits(
+        [dd.replacement([1], huge), dd.replacement([25], jax.tree.map(jnp.zeros_like, huge))]
+    )
+    curator, transcript = jax.jit(serve)(bad, edits)
+    assert int(transcript.projected_initially) == 1
+    assert transcript.projected.tolist() == [1, 0]
+    assert transcript.rejected.tolist() == [0, 1]
+    LOSS.domain.check(curator.database)
+    np.testing.assert_allclose(curator.database.features[1], 0.5, rtol=1e-6)
+    np.testing.assert_allclose(transcript.edits.record.features[0, 0], 0.5, rtol=1e-6)
+
+
+def test_a_fixed_streams_database_is_not_copied_per_seed():
+    database = signed(37, 4)
+    requester = fixed_stream(blanking(database, [3, 5, 7]))
+
+    def last(key):
+        return dd.interact(key, CURATOR, requester, database, num_requests=3)[1].releases[-1]
+
+    keys = jax.random.split(jax.random.key(0), 11)
+    program = str(jax.make_jaxpr(jax.vmap(last))(keys))
+    assert "f32[37,4]" in program
+    assert "[11,37,4]" not in program
+
+
+def test_an_adaptive_requesters_database_is_batched():
+    """The control of the test above: it can see a copy when there is one."""
+    database = signed(37, 4)
+    requester = dd.requesters.largest_loss(LOSS, database)
+
+    def last(key):
+        served = dd.interact(key, CURATOR, requester, database, num_requests=3, observe=(0,))
+        return served[1].releases[-1]
+
+    program = str(jax.make_jaxpr(jax.vmap(last))(jax.random.split(jax.random.key(0), 11)))
+    assert "[11,37,4]" in program
+
+
+def test_a_stream_of_200_edits_traces_each_function_once():
+    database = signed(30, 4)
+    stream = blanking(database, [i % 30 for i in range(200)])
+    delete = chex.assert_max_traces(CURATOR.delete, n=1)
+    learn = chex.assert_max_traces(CURATOR.learn, n=1)
+    counted = CURATOR._replace(learn=learn, delete=delete)
+
+    def respond(request, release):
+        return jax.tree.map(lambda leaf: leaf[request - 1], stream)
+
+    dd.drive(jax.random.key(0), counted, respond, database, num_requests=200)
+
+
+def test_adversary_view_is_the_releases_from_the_deletion_on():
+    database = signed(20, 4)
+    stream = blanking(database, [3, 5, 7])
+    _, transcript = dd.interact(
+        jax.random.key(4), CURATOR, fixed_stream(stream), database, num_requests=3
+    )
+    np.testing.assert_array_equal(dd.adversary_view(transcript, 2), transcript.releases[2:])
+    for request in (0, 4):
+        with pytest.raises(
+            dd.InputError, match=f"request = {request}; the transcript holds requests 1 to 3"
+        ):
+            dd.adversary_view(transcript, request)
+
+
+def test_bad_arguments_are_refused():
+    database = signed(5, 4)
+    requester = fixed_stream(blanking(database, [0]))
+    with pytest.raises(dd.InputError) as error:
+        dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=2, observe=(2,))
+    assert str(error.value) == (
+        "observe names release 2; a requester that makes 2 requests can be shown releases 0 to 1."
+    )
+    with pytest.raises(dd.InputError, match="num_requests = -1; give a whole number ≥ 0"):
+        dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=-1)
+    empty = jax.tree.map(lambda leaf: leaf[:0], database)
+    with pytest.raises(dd.InputError, match="the database is empty; give at least one record"):
+        interaction.check_database(empty, CURATOR)
+    with pytest.raises(
+        dd.InputError, match="the database holds NaN or infinity in row 2 of .label"
+    ):
+        interaction.check_database(
+            database._replace(label=database.label.at[2].set(jnp.nan)), CURATOR
+        )
+
+
+def test_a_secret_state_stays_with_the_curator():
+    """publish decides what is released; the curator's state goes on unpublished."""
+    database = signed(20, 4)
+    rounding = CURATOR._replace(publish=lambda key, state: jnp.round(state))
+    stream = fixed_stream(blanking(database, [3, 5]))
+    plain = dd.interact(jax.random.key(5), CURATOR, stream, database, num_requests=2)
+    rounded = dd.interact(jax.random.key(5), rounding, stream, database, num_requests=2)
+    np.testing.assert_array_equal(rounded[1].releases, jnp.round(plain[1].releases))
+    np.testing.assert_array_equal(rounded[0].params, plain[0].params)

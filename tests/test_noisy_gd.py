@@ -1,0 +1,269 @@
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from exact_laws import p_value, quadratic_law
+from problems import CATALOGUE, features, signed
+
+import dd_jax as dd
+from dd_jax import erm, noisy_gd
+from dd_jax.noisy_gd import Schedule
+from dd_jax.requesters import fixed_stream, stack_edits
+
+RUN = {"step_size": 0.5, "noise_variance": 1e-2}
+
+
+@pytest.fixture
+def setting():
+    database = signed(60, 4)
+    problem = dd.Problem(dd.losses.logistic(), 0.1, 0.3)
+    return problem, jnp.ones(4), database
+
+
+def test_step_is_the_update_of_the_algorithm(setting):
+    problem, params, database = setting
+    key = jax.random.key(0)
+    moved = noisy_gd.step(jax.random.clone(key), params, database, problem, 0.5, 1e-2)
+    noise = jax.random.normal(key, (4,))
+    expected = params - 0.5 * erm.gradient(problem, params, database) + np.sqrt(0.01) * noise
+    np.testing.assert_allclose(moved, expected, rtol=1e-6)
+
+
+def test_one_long_run_passes_through_every_shorter_one(setting):
+    path = noisy_gd.trajectory(
+        jax.random.key(1), setting[1], setting[2], setting[0], num_steps=7, **RUN
+    )
+    for steps in (1, 4, 7):
+        end = noisy_gd.run(
+            jax.random.key(1), setting[1], setting[2], setting[0], num_steps=steps, **RUN
+        )
+        np.testing.assert_allclose(path[steps - 1], end, rtol=1e-6)
+
+
+def test_a_run_can_be_continued(setting):
+    problem, params, database = setting
+    key = jax.random.key(2)
+    whole = noisy_gd.run(key, params, database, problem, num_steps=6, **RUN)
+    half = noisy_gd.run(key, params, database, problem, num_steps=2, **RUN)
+    rest = noisy_gd.run(key, half, database, problem, num_steps=4, first_step=2, **RUN)
+    np.testing.assert_allclose(rest, whole, rtol=1e-6)
+
+
+def test_no_steps_change_nothing_and_negative_steps_are_refused(setting):
+    problem, params, database = setting
+    same = noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=0, **RUN)
+    np.testing.assert_array_equal(same, params)
+    with pytest.raises(dd.InputError, match="num_steps = -1; give a whole number of steps ≥ 0"):
+        noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=-1, **RUN)
+
+
+def test_different_steps_and_seeds_draw_different_noise(setting):
+    problem, params, database = setting
+    flat = dd.Problem(problem.loss, 1e-9, 1e-9)
+    path = noisy_gd.trajectory(jax.random.key(3), params, database, flat, num_steps=3, **RUN)
+    increments = np.diff(np.concatenate([params[None], path]), axis=0)
+    assert len(np.unique(np.round(increments, 6))) == 12
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax", "network-intercept"])
+def test_optax_form_equals_run(name):
+    case = CATALOGUE[name]
+    database = case.make(40, 3, 0, jnp.float32)
+    problem = dd.Problem(case.loss, 0.2, 0.4)
+    params = noisy_gd.standard_normal_like(jax.random.key(4), case.loss.template(database))
+    key = jax.random.key(5)
+    expected = noisy_gd.run(key, params, database, problem, num_steps=5, **RUN)
+    transform = noisy_gd.as_optax(key, l2=0.2, **RUN)
+    state = transform.init(params)
+    for _ in range(5):
+        regularised = erm.gradient(problem, params, database)
+        means = jax.tree.map(lambda g, w: g - 0.2 * w, regularised, params)
+        updates, state = transform.update(means, state, params)
+        params = optax.apply_updates(params, updates)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), params, expected
+    )
+    with pytest.raises(dd.InputError, match=r"call update\(updates, state, params\)"):
+        transform.update(means, state)
+
+
+def test_mechanism_learns_from_the_gaussian_start_and_deletes_from_the_last_model(setting):
+    problem, _, database = setting
+    plan = Schedule(0.5, 1e-2, 4.0, 3, 2)
+    mechanism = noisy_gd.mechanism(problem, plan)
+    key = jax.random.key(6)
+    replay = jax.random.clone(key)
+    init_key, run_key = jax.random.split(key)
+    start = 2.0 * jax.random.normal(init_key, (4,))
+    learned = noisy_gd.run(run_key, start, database, problem, num_steps=3, **RUN)
+    np.testing.assert_allclose(mechanism.learn(replay, database), learned, rtol=1e-6)
+    edit = dd.deletion(problem.loss, database, [7])
+    deleted = noisy_gd.run(
+        jax.random.key(7), learned, dd.apply_edit(database, edit), problem, num_steps=2, **RUN
+    )
+    np.testing.assert_allclose(
+        mechanism.delete(jax.random.key(7), database, edit, learned), deleted, rtol=1e-6
+    )
+    np.testing.assert_array_equal(mechanism.publish(jax.random.key(8), learned), learned)
+    assert mechanism.domain is problem.loss.domain
+
+
+def test_a_mechanism_refuses_a_plan_for_another_problem(setting):
+    class ForeignPlan(Schedule):
+        problem = dd.Problem(dd.losses.logistic(), 0.7).constants
+
+    with pytest.raises(dd.InputError, match="plan again for the problem that is run"):
+        noisy_gd.mechanism(setting[0], ForeignPlan(0.5, 1e-2, 1.0, 1, 1))
+
+
+def test_a_sweep_traces_each_function_once(setting):
+    problem, params, database = setting
+
+    @functools.partial(jax.jit, static_argnames="num_steps")
+    @chex.assert_max_traces(n=1)
+    def run(key, problem, step_size, noise_variance, *, num_steps):
+        return noisy_gd.run(
+            key,
+            params,
+            database,
+            problem,
+            step_size=step_size,
+            noise_variance=noise_variance,
+            num_steps=num_steps,
+        )
+
+    ends = set()
+    for i in range(50):
+        swept = dd.Problem(problem.loss, 0.1, 0.1 + 0.01 * i)
+        end = run(jax.random.key(0), swept, 0.01 * (i + 1), 1e-3 * (i + 1), num_steps=2)
+        ends.add(float(end[0]))
+    assert len(ends) == 50
+
+
+# --- Exact laws: learn, then 20 edits, 20,000 seeds -----------------------------------------------
+
+SEEDS, REQUESTS, DIM, N = 20_000, 20, 3, 8
+TRUE = Schedule(0.4, 0.02, 0.5, 4, 2)
+L2 = 0.5
+
+
+def linear_case():
+    """Linear loss: every edit replaces a record by its opposite."""
+    database = features(N, DIM, seed=1)
+    edits = [
+        dd.replacement([i % N], -database[i % N][None] * (1 + i) / 30) for i in range(REQUESTS)
+    ]
+
+    def phase(rows, steps):
+        rows = np.asarray(rows, np.float64)
+        return L2 * np.eye(DIM), rows.mean(axis=0), steps
+
+    return dd.losses.linear(), database, edits, phase
+
+
+def ridge_case():
+    """Ridge regression: every edit replaces one label."""
+    database = signed(N, DIM, seed=3)
+    edits = []
+    for i in range(REQUESTS):
+        row, label = database.features[i % N][None], (-1.0) ** (i + i // N) * jnp.ones(1)
+        edits.append(dd.replacement([i % N], dd.Labelled(row, label)))
+
+    def phase(rows, steps):
+        a, y = np.asarray(rows.features, np.float64), np.asarray(rows.label, np.float64)
+        return a.T @ a / N + L2 * np.eye(DIM), a.T @ y / N, steps
+
+    return dd.losses.squared(label_bound=1.0), database, edits, phase
+
+
+CASES = {"linear": linear_case, "label ridge": ridge_case}
+
+
+@functools.cache
+def expected_law(name):
+    _, database, edits, phase = CASES[name]()
+    phases = [phase(database, TRUE.learn_steps)]
+    for edit in edits:
+        database = dd.apply_edit(database, edit)
+        phases.append(phase(database, TRUE.delete_steps))
+    return quadratic_law(phases, TRUE.step_size, TRUE.noise_variance, TRUE.init_variance, DIM)
+
+
+def stale_database(mechanism):
+    """A mutant that trains on the database before the edit."""
+
+    def delete(key, database, edit, state):
+        stale = jax.tree.map(lambda leaf: leaf[edit.index], database)
+        return mechanism.delete(key, database, dd.Edit(edit.index, stale), state)
+
+    return mechanism._replace(delete=delete)
+
+
+def reused_key(mechanism):
+    """A mutant whose deletions all draw the same noise."""
+
+    def delete(key, database, edit, state):
+        return mechanism.delete(jax.random.fold_in(jax.random.key(0), 1), database, edit, state)
+
+    return mechanism._replace(delete=delete)
+
+
+def samples(name, schedule=TRUE, mutate=lambda mechanism: mechanism):
+    loss, database, edits, _ = CASES[name]()
+    mechanism = mutate(noisy_gd.mechanism(dd.Problem(loss, L2), schedule))
+    requester = fixed_stream(stack_edits(edits))
+
+    def last_release(key, database):
+        _, transcript = dd.interact(key, mechanism, requester, database, num_requests=REQUESTS)
+        return transcript.releases[-1]
+
+    return np.asarray(
+        dd.over_seeds(last_release, jax.random.key(11), SEEDS, database, chunk=10_000)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_twenty_thousand_seeds_follow_the_exact_law(name):
+    assert p_value(samples(name), expected_law(name)) > 1e-3
+
+
+MUTANTS = {
+    "noise × 0.8": (TRUE._replace(noise_variance=0.8 * TRUE.noise_variance), None),
+    "noise × 1.25": (TRUE._replace(noise_variance=1.25 * TRUE.noise_variance), None),
+    "step size × 1.25": (TRUE._replace(step_size=1.25 * TRUE.step_size), None),
+    "one step too few": (TRUE._replace(delete_steps=TRUE.delete_steps - 1), None),
+    "one step too many": (TRUE._replace(delete_steps=TRUE.delete_steps + 1), None),
+    "stale database": (TRUE, stale_database),
+    "reused key": (TRUE, reused_key),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("name", CASES)
+def test_mutants_are_rejected(name, mutant):
+    schedule, mutate = MUTANTS[mutant]
+    drawn = samples(name, schedule, *([mutate] if mutate else []))
+    assert p_value(drawn, expected_law(name)) < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_wrong_number_of_learning_steps_is_rejected(name, change):
+    """Read right after learning: later deletions would wash the difference out."""
+    loss, database, _, phase = CASES[name]()
+    law = quadratic_law([phase(database, TRUE.learn_steps)], 0.4, 0.02, 0.5, DIM)
+    p_values = []
+    for steps in (TRUE.learn_steps, TRUE.learn_steps + change):
+        plan = TRUE._replace(learn_steps=steps)
+        learn = noisy_gd.mechanism(dd.Problem(loss, L2), plan).learn
+        drawn = dd.over_seeds(learn, jax.random.key(12), SEEDS, database, chunk=10_000)
+        p_values.append(p_value(np.asarray(drawn), law))
+    assert p_values[0] > 1e-3
+    assert p_values[1] < 1e-9
