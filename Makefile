@@ -1,0 +1,57 @@
+# Every target sets up what it needs; a second run finds it done.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+RESULTS ?= results
+
+.DEFAULT_GOAL := help
+.PHONY: help setup report test check bench format lock clean
+
+help:
+	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html"
+	@echo "make test     set up, then run the whole test suite"
+	@echo "make check    style, types, import layers"
+	@echo "make bench    speed as ratios to this machine's matrix product"
+	@echo "make format   rewrite the sources in the project's style"
+	@echo "make lock     pin the newest versions that fit pyproject.toml"
+	@echo "make clean    remove the environment, caches and results"
+
+setup: $(READY)
+
+# The lock names exact versions; the project itself is installed in place.
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dd_jax needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+report: $(READY)
+	$(BIN)/dd-jax report --results $(RESULTS)
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+
+bench: $(READY)
+	$(BIN)/dd-jax bench
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	$(VENV)-lock/bin/python -m pip freeze --exclude dd-jax > requirements.lock
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) $(RESULTS) build *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
