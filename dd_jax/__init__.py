@@ -12,6 +12,7 @@ _SUBMODULES = (
     "erm",
     "guarantees",
     "interaction",
+    "loss_constants",
     "losses",
     "noisy_gd",
     "oracles",
@@ -21,6 +22,7 @@ _SUBMODULES = (
 )
 
 _NAMES = {
+    "Certificate": "plans",
     "CertificateRefused": "errors",
     "CuratorState": "types",
     "Domain": "types",
@@ -29,6 +31,7 @@ _NAMES = {
     "Labelled": "types",
     "Mechanism": "types",
     "Observation": "interaction",
+    "Plan": "plans",
     "Problem": "erm",
     "Requester": "interaction",
     "Transcript": "types",
@@ -40,6 +43,9 @@ _NAMES = {
     "interact": "interaction",
     "neighbours": "ensemble",
     "over_seeds": "ensemble",
+    "plan_composition": "plans",
+    "plan_convex": "plans",
+    "plan_nonconvex": "plans",
     "replacement": "types",
 }
 

@@ -4,6 +4,8 @@ Each takes a scalar or an array and returns `float64` of the same shape (0-d for
 formulas broadcast; `plain` turns a 0-d result back into a Python float.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dd_jax.errors import CertificateRefused, InputError
@@ -105,7 +107,7 @@ def product(*factors):
     return np.where(np.isnan(result), np.inf, result)
 
 
-def plain(x):
+def plain(x) -> Any:
     """A Python float for a scalar result, the array itself otherwise."""
     x = np.asarray(x)
     return float(x) if x.ndim == 0 else x

@@ -1,0 +1,22 @@
+"""Budgets in, a run's settings out, and the certificate of what those settings really give.
+
+Host only, never JAX. `plan_convex` and `plan_nonconvex` turn privacy, deletion and risk budgets
+into a `Plan`; `plan_composition` serves every other Lipschitz or clipped loss. `Plan.certificate`
+computes its numbers from the plan's settings by `dd_jax.guarantees`, never from the budgets.
+"""
+
+from dd_jax.plans.certificate import Assumption, Certificate
+from dd_jax.plans.composition import plan_composition
+from dd_jax.plans.convex import ACCOUNTANTS, plan_convex
+from dd_jax.plans.nonconvex import plan_nonconvex
+from dd_jax.plans.plan import Plan
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Assumption",
+    "Certificate",
+    "Plan",
+    "plan_composition",
+    "plan_convex",
+    "plan_nonconvex",
+]

@@ -1,0 +1,92 @@
+"""Plans and numbers for every Lipschitz or clipped loss: the runs that saw a record, added up."""
+
+from dd_jax.errors import InputError
+from dd_jax.guarantees import adaptive, checks, inference, privacy, renyi
+from dd_jax.plans import conditions
+from dd_jax.plans.numbers import Numbers, Question, internal_order, to_renyi
+from dd_jax.plans.plan import Plan
+
+
+def plan_composition(
+    problem,
+    *,
+    n: int,
+    dim: int,
+    eps_dp: float,
+    learn_steps: int,
+    delete_steps: int,
+    num_requests: int,
+    step_size: float,
+    order: float | None = None,
+    delta: float | None = None,
+    edits_per_request: int = 1,
+) -> Plan:
+    """Settings under which all releases through a number of requests meet one privacy budget.
+
+    σ² = q L² η (K_L + i K_U) / (ε n²)
+
+    For losses that have no other certificate: clipped losses that are no single-index GLM, clipped
+    networks. It needs no convexity, smoothness or bound, and buys deletion with privacy alone: what
+    remains of a deleted record is bounded by what all releases ever told of it.
+
+    Guarantee: (q, ε)-Rényi DP of all releases jointly, hence (q, ε)-data-deletion, for requesters
+    of any adaptivity.
+    Assumes: L-Lipschitz or clipped gradients. `thm:abadi`, errata E1 and E2.
+    """
+    problem = problem.constants
+    lipschitz = conditions.sensitivity(problem, "record")
+    order_used, budget, _ = to_renyi(order, delta, eps_dp, eps_dp, "composition")
+    total = learn_steps + float(checks.steps("num_requests", num_requests)) * delete_steps
+    if not total >= 1:
+        raise InputError(f"learn_steps = {learn_steps} is no run; give at least one step.")
+    noise_variance = privacy.noise_variance_lipschitz(
+        order_used, budget, lipschitz, n, step_size, total
+    )
+    return Plan(
+        problem=problem,
+        n=n,
+        dim=dim,
+        order=order,
+        delta=delta,
+        step_size=step_size,
+        noise_variance=noise_variance,
+        init_variance=noise_variance / problem.l2,
+        learn_steps=learn_steps,
+        delete_steps=delete_steps,
+        edits_per_request=edits_per_request,
+        kind="composition",
+        accountant="composition",
+        eps_dp_asked=float(eps_dp),
+    )
+
+
+def composition_numbers(plan: Plan, question: Question) -> Numbers:
+    """The run sums at this request: `deletion_run_sum` and `privacy_run_sum`."""
+    order, lipschitz = internal_order(plan), conditions.sensitivity(plan.problem, "record")
+    constants = (order, lipschitz, plan.noise_variance, plan.n, plan.step_size)
+    steps = (plan.learn_steps, plan.delete_steps, question.request)
+    stays = adaptive.privacy_run_sum(*constants, *steps, inserted=question.inserted)
+    goes, goes_jointly = (
+        adaptive.deletion_run_sum(*constants, *steps, inserted=question.inserted, records=records)
+        for records in (1, question.records)
+    )
+    return Numbers(
+        order=order,
+        eps_dp=stays,
+        eps_dp_run=privacy.privacy_lipschitz(*constants, max(plan.learn_steps, plan.delete_steps)),
+        eps_dp_adaptive=stays,
+        eps_dp_request=stays,
+        eps_dp_joint=stays,
+        eps_dd=goes,
+        eps_dd_adaptive=goes,
+        eps_dd_request=goes,
+        eps_dd_records=goes_jointly,
+        gaussian=True,
+        gaussian_deletion=True,
+        linear_deletion=True,
+        advantage_bound=inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, goes)),
+        risk_bound=None,
+        risk_bound_learned=None,
+        risk_bound_request=None,
+        risk_bound_paper=None,
+    )

@@ -1,0 +1,127 @@
+"""How a certificate is issued: the numbers of the plan's kind, their unit, the words around."""
+
+from dd_jax.constants import DataCheck
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import adaptive, renyi
+from dd_jax.plans import words
+from dd_jax.plans.certificate import Certificate
+from dd_jax.plans.composition import composition_numbers
+from dd_jax.plans.convex import convex_numbers
+from dd_jax.plans.nonconvex import nonconvex_numbers
+from dd_jax.plans.numbers import Numbers, Question
+from dd_jax.plans.plan import Plan
+
+_NUMBERS = {
+    "convex": convex_numbers,
+    "nonconvex": nonconvex_numbers,
+    "composition": composition_numbers,
+}
+_EPSILONS = (
+    "eps_dp",
+    "eps_dp_run",
+    "eps_dp_adaptive",
+    "eps_dp_request",
+    "eps_dp_joint",
+    "eps_dd",
+    "eps_dd_adaptive",
+    "eps_dd_request",
+    "eps_dd_records",
+)
+_RISKS = ("risk_bound", "risk_bound_learned", "risk_bound_request", "risk_bound_paper")
+
+
+def issue(
+    plan: Plan, question: Question, data_check: DataCheck | None, reduction: str
+) -> Certificate:
+    """The certificate that answers a question about a plan."""
+    _require_data(plan, data_check)
+    numbers = _NUMBERS[plan.kind](plan, question)
+    stated = _reduction(numbers, question, reduction)
+
+    def in_unit(eps):
+        """Itself, or the exact ε at δ of its Gaussian DP."""
+        if plan.order is not None:
+            return eps
+        return renyi.gdp_epsilon(renyi.gdp_from_linear_renyi(numbers.order, eps), question.delta)
+
+    reported = {name: in_unit(getattr(numbers, name)) for name in _EPSILONS}
+    return Certificate(
+        plan=plan,
+        claim=words.claim(plan, question, reported),
+        comparator=words.comparator(plan, question),
+        observer=words.observer(plan, question),
+        adaptivity=question.adaptivity,
+        request=question.request,
+        inserted=question.inserted,
+        observed=question.observed,
+        order=plan.order,
+        delta=question.delta,
+        records=question.records,
+        eps_dd_reduction_as_stated=in_unit(stated),
+        advantage_bound=numbers.advantage_bound,
+        assumptions=words.assumptions(plan, question, data_check),
+        warnings=words.warnings(plan, question, numbers, reported),
+        **reported,
+        **_mus(numbers),
+        **_epsilons(numbers, question.delta),
+        **{name: getattr(numbers, name) for name in _RISKS},
+    )
+
+
+def _mus(numbers: Numbers) -> dict:
+    def mu(eps, proved):
+        return renyi.gdp_from_linear_renyi(numbers.order, eps) if proved else None
+
+    return {
+        "mu_dp": mu(numbers.eps_dp, numbers.gaussian),
+        "mu_dd": mu(numbers.eps_dd, numbers.gaussian_deletion),
+        "mu_dd_adaptive": mu(numbers.eps_dd_adaptive, numbers.gaussian_deletion),
+    }
+
+
+def _epsilons(numbers: Numbers, delta: float | None) -> dict:
+    """The headline numbers as ε of (ε, δ), each by the best conversion that applies to it."""
+
+    def convert(eps, gaussian, linear):
+        if delta is None:
+            return None
+        if gaussian:
+            return renyi.gdp_epsilon(renyi.gdp_from_linear_renyi(numbers.order, eps), delta)
+        if linear:
+            return renyi.epsilon_tight_linear(eps / numbers.order, delta)
+        return renyi.epsilon_tight(numbers.order, eps, delta)
+
+    deletion = (numbers.gaussian_deletion, numbers.linear_deletion)
+    return {
+        "epsilon_dp": convert(numbers.eps_dp, numbers.gaussian, True),
+        "epsilon_dd": convert(numbers.eps_dd, *deletion),
+        "epsilon_dd_adaptive": convert(numbers.eps_dd_adaptive, *deletion),
+    }
+
+
+def _reduction(numbers: Numbers, question: Question, reduction: str) -> float:
+    """`thm:reduction` as stated, refused as a certificate where the sound bound is larger."""
+    if reduction not in ("sound", "as_stated"):
+        raise InputError(f"reduction = {reduction!r} is not known; give 'sound' or 'as_stated'.")
+    stated = adaptive.deletion_adaptive_as_stated(
+        numbers.eps_dd, numbers.eps_dp_run, question.adaptivity
+    )
+    if reduction == "as_stated" and numbers.eps_dd_adaptive > stated * (1 + 1e-12):
+        raise CertificateRefused(
+            f"the reduction as stated gives eps_dd + p·eps_dp = {stated:g} for p = "
+            f"{question.adaptivity}, but it is false in general (erratum E2) and the sound bound "
+            f"is {numbers.eps_dd_adaptive:g}; use reduction='sound', and read the paper's "
+            f"number from eps_dd_reduction_as_stated."
+        )
+    return stated
+
+
+def _require_data(plan: Plan, data_check: DataCheck | None) -> None:
+    if data_check is None:
+        return
+    if data_check.num_records != plan.n or data_check.domain != plan.problem.loss.domain:
+        raise CertificateRefused(
+            f"the data check covers {data_check.num_records} records of the domain "
+            f"{data_check.domain!r}, the plan {plan.n} of {plan.problem.loss.domain!r}; "
+            f"check the database that is run with this problem's loss."
+        )

@@ -1,0 +1,119 @@
+"""What is asked of a certificate, and the numbers that answer it, before the words around them."""
+
+import math
+from typing import NamedTuple
+
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import checks, renyi
+
+
+class Question(NamedTuple):
+    """What a certificate is asked about; see `Plan.certificate`.
+
+    Attributes:
+        adaptivity: p.
+        request: i ≥ 1.
+        inserted: 0, or the request that brought the record in.
+        observed: the releases seen, or None where only their number p is known.
+        records: rows judged jointly.
+        delta: δ to convert to, or None.
+    """
+
+    adaptivity: int
+    request: int
+    inserted: int
+    observed: tuple[int, ...] | None
+    records: int
+    delta: float | None
+
+    @classmethod
+    def make(cls, plan, adaptivity, request, inserted, observed, records, delta) -> "Question":
+        """The checked question; releases that were seen count towards the adaptivity."""
+        adaptivity = _whole("adaptivity", adaptivity, least=0)
+        request = _whole("request", request, least=1)
+        inserted = _whole("inserted", inserted, least=0)
+        if inserted >= request:
+            raise InputError(
+                f"inserted = {inserted} is not before request = {request}; count requests from 1, "
+                f"and give inserted=0 for a record of the initial database."
+            )
+        if observed is not None:
+            observed = tuple(sorted({_whole("observed", s, least=0) for s in observed}))
+            adaptivity = max(adaptivity, sum(inserted <= s < request for s in observed))
+        records = plan.edits_per_request if records is None else _whole("records", records, least=1)
+        delta = plan.delta if delta is None else float(checks.delta(delta))
+        return cls(adaptivity, request, inserted, observed, records, delta)
+
+    @property
+    def runs_before_deletion(self) -> int:
+        """Runs of learning or deletion that saw the record before request i."""
+        return self.request - self.inserted
+
+    @property
+    def seen(self) -> int:
+        """How many releases can have been seen while the record was present: p, at most i - j."""
+        return min(self.adaptivity, self.runs_before_deletion)
+
+
+class Numbers(NamedTuple):
+    """Rényi divergences of one order, and risks; `Certificate` explains each."""
+
+    order: float
+    eps_dp: float
+    eps_dp_run: float
+    eps_dp_adaptive: float
+    eps_dp_request: float
+    eps_dp_joint: float
+    eps_dd: float
+    eps_dd_adaptive: float
+    eps_dd_request: float
+    eps_dd_records: float
+    gaussian: bool  # the privacy bounds are also Gaussian DP with μ = √(2ε/q)
+    gaussian_deletion: bool  # and so are the deletion bounds
+    linear_deletion: bool  # the deletion bounds are linear in the order
+    advantage_bound: float
+    risk_bound: float | None
+    risk_bound_learned: float | None
+    risk_bound_request: float | None
+    risk_bound_paper: float | None
+
+
+def check_unit(order, delta, accountant) -> None:
+    """Refuse unless exactly one of order and δ is given, δ only where Gaussian DP is proved."""
+    if (order is None) == (delta is None):
+        raise InputError(
+            "give either order (budgets are Rényi divergences of that order) or delta (budgets are "
+            "the ε of (ε, δ)), and not both."
+        )
+    if order is not None:
+        checks.order(order)
+        return
+    checks.delta(delta)
+    if accountant not in ("optimal", "composition"):
+        raise CertificateRefused(
+            f"(ε, δ) budgets go through Gaussian DP, which the bounds of accountant={accountant!r} "
+            f"do not give; use accountant='optimal' with a convex loss, or give order and Rényi "
+            f"budgets."
+        )
+
+
+def internal_order(plan) -> float:
+    """The order that a plan's numbers are computed at; under Gaussian DP one fixes all."""
+    return 2.0 if plan.order is None else float(plan.order)
+
+
+def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, float]:
+    """(order, ε_dp, ε_dd) of the budgets; (ε, δ) become the μ that exact Gaussian DP allows."""
+    check_unit(order, delta, accountant)
+    eps_dp, eps_dd = (float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
+    if order is not None:
+        return float(order), eps_dp, eps_dd
+    mu_dp, mu_dd = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in (eps_dp, eps_dd))
+    return 2.0, mu_dp**2, mu_dd**2
+
+
+def _whole(name, value, *, least) -> int:
+    number = float(checks.steps(name, value))
+    if math.isinf(number) or number < least:
+        raise InputError(f"{name} = {value} is not a finite whole number ≥ {least}; give one.")
+    return int(value)

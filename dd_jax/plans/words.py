@@ -1,0 +1,339 @@
+"""The words of a certificate: claim, comparator, observer, assumptions, warnings, and its print."""
+
+import math
+
+from dd_jax.guarantees import utility
+from dd_jax.plans import conditions
+from dd_jax.plans.certificate import Assumption, Certificate, Grounds
+from dd_jax.plans.numbers import Numbers, Question
+from dd_jax.plans.plan import Plan
+
+# More gradients of single records than this are called beyond reach: 11 days at 1e9 a second.
+BEYOND_REACH = 1e15
+_FLOAT32 = 2.0**-23
+
+
+def claim(plan: Plan, question: Question, eps: dict[str, float]) -> str:
+    """The deletion guarantee in one sentence."""
+    thing = "deleted label" if plan.protects == "label" else "deleted record"
+    requester = (
+        "a requester that saw no release"
+        if question.adaptivity == 0
+        else f"a requester that saw {_releases(question.adaptivity)} while the record was there"
+    )
+    if plan.order is not None:
+        bound = f"({plan.order:g}, {eps['eps_dd_adaptive']:.4g})-Rényi data deletion"
+    else:
+        bound = f"({eps['eps_dd_adaptive']:.4g}, {question.delta:g}) data deletion"
+    return f"{bound} of every {thing}, against {requester}"
+
+
+def comparator(plan: Plan, question: Question) -> str:
+    """What a release is compared with, and in which direction."""
+    if plan.kind == "nonconvex" and question.adaptivity == 0:
+        return (
+            "the Gibbs law of the edited database, which never saw the record; one-sided, "
+            "from the release to the Gibbs law"
+        )
+    return "the same run on the neighbouring database that never held the record; both ways"
+
+
+def observer(plan: Plan, question: Question) -> str:
+    """Who looks, and at what."""
+    seen = "every release made after the deletion, and nothing earlier"
+    if question.adaptivity:
+        seen = (
+            f"every release made after the deletion, and {_releases(question.adaptivity)} before "
+            f"it that the requester saw"
+        )
+    return f"{seen}; never intermediate iterates, old checkpoints or noise keys"
+
+
+def _releases(number: int) -> str:
+    return "1 release" if number == 1 else f"{number} releases"
+
+
+# --- assumptions ---------------------------------------------------------------------------------
+
+
+def assumptions(plan: Plan, question: Question, data_check) -> tuple[Assumption, ...]:
+    """Everything that the numbers rely on, with how each was established."""
+    return (
+        *_on_the_loss(plan),
+        *_on_the_data(plan, data_check),
+        *_on_the_plan(plan),
+        *_on_others(),
+    )
+
+
+def _on_the_loss(plan: Plan):
+    loss, problem = plan.problem.loss, plan.problem
+    grounds: Grounds = (
+        "proved for this loss" if loss.established == "proved" else "declared by the user"
+    )
+    if plan.kind == "convex":
+        yield Assumption(f"{loss.name} is convex in the model", grounds)
+    if plan.protects == "label":
+        spread = f"{loss.label_sensitivity:g}"
+        yield Assumption(
+            f"replacing a label moves a record's gradient by at most {spread}", grounds
+        )
+        if problem.lipschitz is None:
+            yield Assumption(f"‖∇ℓ(0; x)‖ ≤ {spread}/2, for the risk bound", grounds)
+    if problem.clip_norm is not None and problem.lipschitz == problem.clip_norm:
+        yield Assumption(
+            f"record gradients are clipped to norm {problem.clip_norm:g}", "by construction"
+        )
+    elif plan.protects == "record":
+        yield Assumption(f"{loss.name} is {problem.lipschitz:g}-Lipschitz (L)", grounds)
+    if problem.clips and plan.kind == "convex":
+        yield Assumption(
+            f"{loss.name} is a single-index GLM, so clipping keeps it convex and smooth; the risk "
+            f"is that of the clipped loss",
+            grounds,
+        )
+    if plan.kind != "composition":
+        yield Assumption(f"{loss.name} is {loss.smoothness:g}-smooth (β)", grounds)
+    if plan.kind == "nonconvex":
+        yield Assumption(f"|{loss.name}| ≤ {loss.bound:g} (b)", grounds)
+    yield Assumption(
+        f"the regulariser is (λ/2)‖θ‖² with λ = {problem.l2:g} on every parameter",
+        "by construction",
+    )
+
+
+def _on_the_data(plan: Plan, data_check):
+    domain = plan.problem.loss.domain
+    if data_check is not None:
+        yield Assumption(f"all {plan.n} records are in the domain: {domain}", "checked on the data")
+    else:
+        yield Assumption(
+            f"all {plan.n} records are in the domain: {domain}", "declared by the user"
+        )
+    yield Assumption(
+        "every edit brings in records of the domain only (dd_jax.interact and dd_jax.drive see to "
+        "it)",
+        "required of the deployment",
+    )
+    if plan.protects == "label":
+        yield Assumption(
+            "edits replace labels only: this is a label-DP certificate, features are not protected",
+            "required of the deployment",
+        )
+
+
+def _on_the_plan(plan: Plan):
+    if plan.kind == "convex":
+        rule = "η ≤ 2/(2λ+β)" if plan.accountant == "optimal" else "η < 1/(λ+β)"
+        yield Assumption(f"step size {plan.step_size:.6g} meets {rule}", "checked on the plan")
+    if plan.kind == "nonconvex":
+        yield Assumption(
+            f"step size {plan.step_size:.6g} meets the conditions of the {plan.accountant} proof",
+            "checked on the plan",
+        )
+        yield Assumption(
+            f"the start is N(0, σ²/λ I) exactly, σ²/λ = {plan.init_variance:.6g}",
+            "checked on the plan",
+        )
+    else:
+        yield Assumption(
+            f"the start N(0, {plan.init_variance:.6g} I) does not depend on the data",
+            "by construction",
+        )
+
+
+def _on_others():
+    for statement in (
+        "n is fixed and public; a deletion replaces the record, and the replacement does not "
+        "depend on the record it replaces",
+        "the requester is one fixed map of the releases it saw, its own edits and coins that are "
+        "independent of the noise; it did not itself insert the record; it may know all other rows",
+        "every step draws fresh Gaussian noise of the planned variance that nobody else knows, and "
+        "arithmetic is exact (rounding is not accounted for)",
+    ):
+        yield Assumption(statement, "required of the deployment")
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+
+def warnings(
+    plan: Plan, question: Question, numbers: Numbers, eps: dict[str, float]
+) -> tuple[str, ...]:
+    """What a reader should know before relying on the numbers."""
+    return tuple(
+        text
+        for text in (
+            *_about_budgets(plan, eps),
+            *_about_formulas(plan, question, eps),
+            _about_risk(plan, numbers),
+            _about_cost(plan),
+            _about_precision(plan),
+        )
+        if text
+    )
+
+
+def _about_budgets(plan: Plan, eps):
+    dp, dd = plan.eps_dp_asked, plan.eps_dd_asked
+    if dd is not None and plan.kind == "convex" and dd >= dp:
+        yield (
+            f"the deletion budget {dd:g} is not below the privacy budget {dp:g}: deletion needs no "
+            f"step, and one is taken so that the risk stays bounded"
+        )
+    pairs = [("eps_dp", "eps_dp_run" if plan.kind == "nonconvex" else "eps_dp", dp)]
+    pairs += [("eps_dd", "eps_dd", dd)] if dd is not None else []
+    for label, name, asked in pairs:
+        if eps[name] > asked * (1 + 1e-9):
+            yield f"{label} = {eps[name]:.4g} is above the {asked:g} that was asked for"
+    if plan.delete_steps == 0:
+        yield "no step follows a deletion: the risk grows with every request, without bound"
+
+
+def _about_formulas(plan: Plan, question: Question, eps):
+    if plan.protects == "label":
+        yield "label-DP only: features and the presence of a record are not protected"
+    if plan.kind == "convex" and plan.accountant != "optimal":
+        yield (
+            f"numbers by the {plan.accountant} accountant; accountant='optimal' certifies the same "
+            f"run with smaller ones"
+        )
+    if question.records > 1 and plan.kind == "convex":
+        yield (
+            f"eps_dd is per record; {question.records} rows judged jointly have "
+            f"{eps['eps_dd_records']:.4g} (erratum E10)"
+        )
+    if plan.kind == "convex" and question.adaptivity:
+        yield (
+            f"eps_dd = {eps['eps_dd']:.4g} alone is false against this requester (erratum E2); "
+            f"eps_dd_adaptive holds"
+        )
+    if plan.kind == "nonconvex":
+        yield (
+            f"eps_dp is the sum over the runs that saw the record and grows with every request; "
+            f"one run alone has {eps['eps_dp_run']:.4g} (erratum E9)"
+        )
+        yield "risk_bound_paper is vacuous (erratum E3): the model 0 does better"
+        if question.adaptivity:
+            yield (
+                "the Gibbs-law bound does not survive a requester that saw a release (erratum E2); "
+                "eps_dd_adaptive is the run sum and grows with every request"
+            )
+    if plan.kind == "composition":
+        yield "the run sum grows with every request, for records that stay and that go"
+
+
+def _about_risk(plan: Plan, numbers: Numbers) -> str | None:
+    if numbers.risk_bound is None:
+        return "no risk bound is known for this loss under this plan"
+    trivial = _risk_of_zero(plan)
+    if plan.risk_asked is not None and numbers.risk_bound > plan.risk_asked * (1 + 1e-9):
+        return f"risk_bound = {numbers.risk_bound:.4g} is above the {plan.risk_asked:g} asked for"
+    if numbers.risk_bound >= trivial:
+        return (
+            f"risk_bound = {numbers.risk_bound:.4g} is no better than that of the constant model 0 "
+            f"({trivial:.4g}): give more records, larger budgets or a larger l2"
+        )
+    return None
+
+
+def _risk_of_zero(plan: Plan) -> float:
+    """Excess risk of θ = 0: L²/(2λ) for a convex loss, 2b for a bounded one."""
+    if plan.kind == "nonconvex":
+        return 2 * conditions.require_constant(plan.problem, "bound")
+    return conditions.risk_lipschitz(plan.problem, plan.protects) ** 2 / (2 * plan.problem.l2)
+
+
+def _about_cost(plan: Plan) -> str | None:
+    if max(plan.learn_gradients, plan.delete_gradients) < BEYOND_REACH:
+        return None
+    years = plan.learn_gradients / 1e9 / (365.25 * 86400)
+    return (
+        f"beyond reach: learning takes {float(plan.learn_gradients):.3g} gradients of one record "
+        f"({years:.2g} years at 1e9 a second), each deletion {float(plan.delete_gradients):.3g}"
+    )
+
+
+def _about_precision(plan: Plan) -> str | None:
+    if plan.kind != "convex":
+        return None
+    deviation = math.sqrt(
+        utility.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
+    )
+    reach = conditions.risk_lipschitz(plan.problem, plan.protects) / plan.problem.l2
+    if deviation >= 100 * _FLOAT32 * reach:
+        return None
+    return (
+        f"the noise's deviation {deviation:.2g} is below 100 float32 roundings of a model of norm "
+        f"{reach:.2g}: run in float64"
+    )
+
+
+# --- print ---------------------------------------------------------------------------------------
+
+
+def certificate_text(certificate: Certificate) -> str:
+    """The certificate for people."""
+    plan = certificate.plan
+    lines = [
+        f"Certificate: {certificate.claim}.",
+        f"  compared with   {certificate.comparator}",
+        f"  observer        {certificate.observer}",
+        f"  plan            {plan.kind}, accountant {plan.accountant}, loss "
+        f"{plan.problem.loss.name}, n = {plan.n}, d = {plan.dim}",
+        f"                  η = {plan.step_size:.6g}, σ² = {plan.noise_variance:.6g}, start "
+        f"variance {plan.init_variance:.6g}, K_L = {plan.learn_steps:,}, "
+        f"K_U = {plan.delete_steps:,}",
+        *(f"  {label:<15} {text}" for label, text in _rows(certificate)),
+        "  assumptions",
+        *(f"    - {assumption}" for assumption in certificate.assumptions),
+    ]
+    if certificate.warnings:
+        lines += ["  warnings", *(f"    ! {text}" for text in certificate.warnings)]
+    return "\n".join(lines)
+
+
+def _rows(certificate: Certificate):
+    unit = (
+        f"Rényi, order {certificate.order:g}"
+        if certificate.order is not None
+        else f"ε at δ = {certificate.delta:g}"
+    )
+    p, i = certificate.adaptivity, certificate.request
+    yield "unit", unit
+    yield (
+        "records stay",
+        f"one release {certificate.eps_dp:.6g}; after {p} seen {certificate.eps_dp_adaptive:.6g}; "
+        f"all {i + 1} releases jointly {certificate.eps_dp_joint:.6g}",
+    )
+    yield (
+        "records go",
+        f"nothing seen {certificate.eps_dd:.6g}; {p} seen {certificate.eps_dd_adaptive:.6g}; at "
+        f"request {i} {certificate.eps_dd_request:.6g}; {certificate.records} rows jointly "
+        f"{certificate.eps_dd_records:.6g}",
+    )
+    gaussian = [f"advantage ≤ {certificate.advantage_bound:.6g}"]
+    if certificate.mu_dd_adaptive is not None:
+        gaussian.insert(0, f"μ = {certificate.mu_dd_adaptive:.6g}")
+    yield "inference", ", ".join(gaussian)
+    if certificate.epsilon_dd is not None and certificate.order is not None:
+        yield (
+            "(ε, δ)",
+            f"δ = {certificate.delta:g}: stays {certificate.epsilon_dp:.6g}, goes "
+            f"{certificate.epsilon_dd:.6g}, with {p} seen {certificate.epsilon_dd_adaptive:.6g}",
+        )
+    if certificate.risk_bound is not None:
+        paper = certificate.risk_bound_paper
+        yield (
+            "excess risk",
+            f"every release ≤ {certificate.risk_bound:.6g}; learned "
+            f"{certificate.risk_bound_learned:.6g}; after request {i} "
+            f"{certificate.risk_bound_request:.6g}"
+            + ("" if paper is None else f"; the paper's bound {paper:.6g}"),
+        )
+    if p:
+        yield (
+            "as stated",
+            f"the paper's reduction would say {certificate.eps_dd_reduction_as_stated:.6g} "
+            f"(false in general, erratum E2)",
+        )
