@@ -375,11 +375,6 @@ def _positive_part(values) -> float:
     )
     crossing = (left > 0) != (right > 0)
     root = np.where(crossing, left / np.where(crossing, -slope, 1.0), 0.0)
-    for _ in range(2):
-        height = left + slope * root - bend * root * (1 - root)
-        steepness = np.where(crossing, slope - bend * (1 - 2 * root), 1.0)
-        steepness = np.where(steepness == 0, 1.0, steepness)
-        root = np.where(crossing, np.clip(root - height / steepness, 0.0, 1.0), 0.0)
     begin = np.where(left > 0, 0.0, root)
     end = np.where(right > 0, 1.0, root)
 

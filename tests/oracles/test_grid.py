@@ -81,13 +81,32 @@ def test_streams_with_unequal_curvature_on_the_line():
 
 def test_tiny_divergences_keep_their_digits():
     """Far below the 1e-16 that log ∫ p^q r^(1-q) by itself would drown in."""
-    (p, exact_p), (r, exact_r) = (both([quadratic(1.0, g, 5)], 0.0, LINE) for g in (1e-8, -1e-8))
+    (p, exact_p), (r, exact_r) = (both([quadratic(1.0, g, 5)], 0.0, LINE) for g in (1e-10, -1e-10))
     expected = gaussian.renyi(2, exact_p, exact_r)
-    assert 1e-13 < expected < 1e-11
-    assert grid.renyi(2, p, r) == pytest.approx(expected, rel=1e-6)
-    assert grid.kl(p, r) == pytest.approx(expected / 2, rel=1e-6)
+    assert expected < 1e-16
+    assert grid.renyi(2, p, r) == pytest.approx(expected, rel=1e-5, abs=0)
+    assert grid.kl(p, r) == pytest.approx(expected / 2, rel=1e-5, abs=0)
     assert grid.renyi(2, p, p) == 0
     assert grid.kl(p, p) == 0
+
+
+def test_trade_off_tells_null_from_alternative():
+    """A wider alternative is accepted for |θ| large: α = 2Φ(-t), β = 2Φ(t/s) - 1."""
+    narrow, wide = (grid.gaussian_density(LINE, 0.0, v) for v in (4e-4, 9e-4))
+    alphas = np.array([0.01, 0.2, 0.7])
+    threshold = stats.norm.ppf(1 - alphas / 2)
+    expected = 2 * stats.norm.cdf(threshold / 1.5) - 1
+    assert grid.trade_off(alphas, narrow, wide) == pytest.approx(expected, abs=1e-8)
+    threshold = stats.norm.ppf((1 + alphas) / 2)
+    expected = 2 * stats.norm.cdf(-1.5 * threshold)
+    assert grid.trade_off(alphas, wide, narrow) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(12,), (9,), (8, 7)])
+def test_interpolation_keeps_the_points(shape):
+    values = np.random.default_rng(0).normal(size=shape)
+    kept = grid._upsample(values, 4)[(slice(None, None, 4),) * len(shape)]
+    assert kept == pytest.approx(values, abs=1e-13)
 
 
 def test_equal_laws_trade_off_along_the_diagonal():
@@ -148,12 +167,14 @@ def test_plane_factorises_for_a_separable_objective():
     assert plane.values == pytest.approx(np.outer(*(law.values for law in lines)), rel=1e-11)
 
 
-@pytest.mark.parametrize("steps", [2, 37, 1000])
+@pytest.mark.parametrize("steps", [2, 37, 250])
 def test_matrix_powers_equal_single_steps(steps):
+    """Slow mixing, so that one step more or less still shows after 250."""
+    where = grid.grid_for(-0.25, 0.25, 0.02, NOISE)
     phase = Phase(lambda models: models + 0.02 * np.tanh(40 * models - 1), steps)
-    at_once = grid.law_after([phase], ETA, NOISE, 0.02, LINE)
-    one_by_one = grid.law_after([phase._replace(steps=1)] * steps, ETA, NOISE, 0.02, LINE)
-    assert at_once.values == pytest.approx(one_by_one.values, rel=1e-10)
+    at_once = grid.law_after([phase], 0.02, NOISE, 0.1, where)
+    one_by_one = grid.law_after([phase._replace(steps=1)] * steps, 0.02, NOISE, 0.1, where)
+    assert at_once.values == pytest.approx(one_by_one.values, rel=1e-10, abs=1e-200)
 
 
 def test_refining_the_grid_changes_nothing_for_a_smooth_loss():
@@ -426,6 +447,21 @@ def test_a_high_order_that_reaches_past_the_grid_is_refused():
     (p, _), (r, _) = (both([quadratic(1.0, g, 30)], 0.0, LINE) for g in (0.01, -0.01))
     with pytest.raises(InputError, match="has not died out at the edge of the grid"):
         grid.renyi(12, p, r)
+
+
+def test_an_order_that_reaches_past_float64_is_refused():
+    """The integrand peaks at 50 deviations, where the second density has underflowed."""
+    where = grid.make_grid(-1, 1, 1001)
+    p, r = (grid.gaussian_density(where, mean, 1e-4) for mean in (0.1, -0.1))
+    exact = [gaussian.GaussianLaw(np.array([m]), np.array([[1e-4]])) for m in (0.1, -0.1)]
+    assert grid.renyi(1.3, p, r) == pytest.approx(gaussian.renyi(1.3, *exact), rel=1e-10)
+    with pytest.raises(InputError, match="has not died out"):
+        grid.renyi(3, p, r)
+
+
+def test_a_tiny_loss_of_mass_is_refused():
+    with pytest.raises(InputError, match=r"a mass of 3\.2e-07 left the grid"):
+        grid.law_after([Phase(still, 1)], ETA, NOISE, 0.25 - 4.75 * math.sqrt(2e-4), LINE)
 
 
 def test_the_remedy_works():
