@@ -12,6 +12,7 @@ from dd_jax.errors import InputError
 
 COMMANDS = {
     "bench": "speed of the gradient kernels as ratios to this machine's matrix product",
+    "plan": "budgets to step size, noise and steps, with the certificate of what they give",
     "report": "every figure and table, and one page that shows them",
 }
 

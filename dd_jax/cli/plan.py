@@ -1,0 +1,280 @@
+"""`dd-jax plan`: budgets in, the settings of a run and its certificate out. Never loads JAX."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import tyro
+
+from dd_jax import loss_constants
+from dd_jax.cli.output import print_json, print_table
+from dd_jax.constants import LossConstants, ProblemConstants
+from dd_jax.errors import InputError
+from dd_jax.plans import Certificate, Plan, plan_convex, plan_nonconvex
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Plan a run that meets privacy, deletion and risk budgets, and show its certificate.
+
+    Budgets are Rényi divergences of --order, or the ε of (ε, δ) with --delta (convex losses). The
+    table shows every accountant side by side; the certificate is that of --accountant.
+    """
+
+    n: int
+    """Records in the database."""
+    dim: int
+    """Parameters of the model."""
+    l2: float
+    """λ of the regulariser (λ/2)‖θ‖²."""
+    eps_dp: float
+    """Privacy budget of one release (--nonconvex: of one run)."""
+    eps_dd: float
+    """What may remain of one deleted record."""
+    order: float | None = None
+    """Rényi order q of the budgets."""
+    delta: float | None = None
+    """δ, if the budgets are the ε of (ε, δ)."""
+    loss: (
+        Literal[
+            "logistic",
+            "smoothed_hinge",
+            "huber",
+            "squared",
+            "linear",
+            "softmax",
+            "tanh_margin",
+            "bounded_network",
+        ]
+        | None
+    ) = None
+    """A loss of the catalogue; without one, declare --lipschitz and --smoothness yourself."""
+    lipschitz: float | None = None
+    """L of one record's loss."""
+    smoothness: float | None = None
+    """β of one record's loss."""
+    bound: float | None = None
+    """b, a bound on |loss| (--nonconvex)."""
+    single_index: Switch = False
+    """The declared loss is a single-index GLM, so that it may be clipped."""
+    feature_norm: float | None = None
+    """Bound on the feature norm of a catalogue loss, 1 by default."""
+    intercept: Switch = False
+    """Append a constant 1 to the features of a catalogue loss."""
+    threshold: float | None = None
+    """Where the Huber loss turns linear."""
+    smoothing: float | None = None
+    """Width of the smoothed hinge's corner."""
+    label_bound: float | None = None
+    """Bound on the labels of the squared loss."""
+    num_classes: int | None = None
+    """Classes of the softmax loss."""
+    hidden: int | None = None
+    """Hidden units of the bounded network."""
+    output_norm: float | None = None
+    """Norm of the bounded network's fixed output weights."""
+    clip_norm: float | None = None
+    """Clip every record's gradient to this norm."""
+    edits_per_request: int = 1
+    """Records that one request may replace."""
+    adaptivity: int = 0
+    """Releases that the requester saw before the deletion."""
+    request: int = 1
+    """The request that deletes the record."""
+    accountant: Literal["optimal", "unrelaxed", "paper", "sharp", "refined", "tuned"] | None = None
+    """Formulas of the certificate: optimal, unrelaxed or paper; with --nonconvex sharp, refined,
+    tuned or paper. The tightest by default."""
+    step_size: float | None = None
+    """Step size η; the accountant's own by default."""
+    noise_variance: float | None = None
+    """Noise variance σ² of your own; the least that the budgets allow by default."""
+    target_risk: float | None = None
+    """Excess risk that no released model may exceed."""
+    protects: Literal["record", "label"] = "record"
+    """Protect whole records, or labels only."""
+    nonconvex: Switch = False
+    """Use the non-convex (Gibbs-law) certificate: needs a bounded loss."""
+    json: Switch = False
+    """Print one JSON object."""
+
+
+_LOSS_OPTIONS = (
+    "feature_norm",
+    "threshold",
+    "smoothing",
+    "label_bound",
+    "num_classes",
+    "hidden",
+    "output_norm",
+)
+_NEEDED = {"softmax": "num_classes", "bounded_network": "hidden"}
+_SHOWN = ("eps_dp", "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound")
+
+
+def main(config: Config) -> int:
+    """Plan and print; returns the exit status."""
+    problem = ProblemConstants(_loss(config), config.l2, config.clip_norm)
+    names = (
+        ("sharp", "refined", "tuned", "paper")
+        if config.nonconvex
+        else (
+            "optimal",
+            "unrelaxed",
+            "paper",
+        )
+    )
+    chosen = names[0] if config.accountant is None else config.accountant
+    plan = _plan(config, problem, chosen)
+    certificate = plan.certificate(config.adaptivity, config.request)
+    rows = {name: _compared(config, problem, name) for name in names}
+    if config.json:
+        print_json(_json(plan, certificate, rows))
+    else:
+        _print(config, certificate, rows)
+    return 0
+
+
+def _loss(config: Config) -> LossConstants:
+    if config.loss is None:
+        return _declared(config)
+    options = {k: v for k in _LOSS_OPTIONS if (v := getattr(config, k)) is not None}
+    if config.intercept:
+        options["intercept"] = True
+    needed = _NEEDED.get(config.loss)
+    if needed and needed not in options:
+        raise InputError(f"{config.loss} needs {_flag(needed)}; give it.")
+    try:
+        loss = getattr(loss_constants, config.loss)(**options)
+    except TypeError:
+        raise InputError(
+            f"{config.loss} does not take all of {', '.join(map(_flag, options))}; "
+            f"drop those that are not its own."
+        ) from None
+    return _loosened(config, loss)
+
+
+def _loosened(config: Config, loss: LossConstants) -> LossConstants:
+    """The proved constants, or larger ones where they are given: those hold as well."""
+    given = {}
+    for name in ("lipschitz", "smoothness", "bound"):
+        value, proved = getattr(config, name), getattr(loss, name)
+        if value is None:
+            continue
+        if proved is None or value < proved:
+            known = "no such constant" if proved is None else f"{proved:g}"
+            raise InputError(
+                f"{_flag(name)} {value:g} contradicts {loss.name}, which has {known}; drop "
+                f"{_flag(name)}, or drop --loss to declare a loss of your own."
+            )
+        given[name] = value
+    return replace(loss, **given)
+
+
+def _declared(config: Config) -> LossConstants:
+    odd = [name for name in _LOSS_OPTIONS if getattr(config, name) is not None]
+    if odd or config.intercept:
+        raise InputError(
+            f"{_flag((odd or ['intercept'])[0])} belongs to a loss of the catalogue; name it with "
+            f"--loss, or declare --lipschitz and --smoothness instead."
+        )
+    return LossConstants(
+        name="the declared loss",
+        convex=not config.nonconvex,
+        single_index=config.single_index,
+        lipschitz=config.lipschitz,
+        smoothness=config.smoothness,
+        bound=config.bound,
+        domain="the records that the constants were declared for",
+    )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
+    common = {
+        "n": config.n,
+        "dim": config.dim,
+        "eps_dp": config.eps_dp,
+        "eps_dd": config.eps_dd,
+        "edits_per_request": config.edits_per_request,
+        "step_size": config.step_size,
+        "noise_variance": config.noise_variance,
+    }
+    if not config.nonconvex:
+        return plan_convex(
+            problem,
+            order=config.order,
+            delta=config.delta,
+            accountant=accountant,  # pyright: ignore[reportArgumentType]
+            target_risk=config.target_risk,
+            protects=config.protects,
+            **common,
+        )
+    if config.delta is not None or config.target_risk is not None or config.protects == "label":
+        raise InputError(
+            "--nonconvex takes Rényi budgets only, no --delta, --target-risk or --protects label; "
+            "drop them and give --order."
+        )
+    return plan_nonconvex(
+        problem,
+        order=config.order,  # pyright: ignore[reportArgumentType]
+        form=accountant,  # pyright: ignore[reportArgumentType]
+        **common,
+    )
+
+
+def _compared(config: Config, problem: ProblemConstants, name: str) -> dict[str, Any]:
+    """One accountant's settings and numbers, or why it has none."""
+    try:
+        plan = _plan(config, problem, name)
+        certificate = plan.certificate(config.adaptivity, config.request)
+    except InputError as error:
+        return {"refused": str(error)}
+    return _settings(plan) | {key: getattr(certificate, key) for key in _SHOWN}
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    keys = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
+    return {key: getattr(plan, key) for key in keys}
+
+
+def _json(plan: Plan, certificate: Certificate, rows: dict) -> dict[str, Any]:
+    """The settings, every field of the certificate, and the accountants side by side."""
+    values = _settings(plan) | {"accountant": plan.accountant, "kind": plan.kind}
+    for field in fields(certificate):
+        if field.name not in ("plan", "assumptions"):
+            values[field.name] = getattr(certificate, field.name)
+    values["assumptions"] = [
+        {"statement": a.statement, "established": a.established} for a in certificate.assumptions
+    ]
+    values["accountants"] = rows
+    return values
+
+
+def _print(config: Config, certificate: Certificate, rows: dict) -> None:
+    columns = {
+        "K_L": "learn_steps",
+        "K_U": "delete_steps",
+        "σ²": "noise_variance",
+        "η": "step_size",
+        "eps_dp": "eps_dp",
+        "eps_dd": "eps_dd",
+        "risk bound": "risk_bound",
+    }
+    print_table(
+        f"Plans for eps_dp = {config.eps_dp:g}, eps_dd = {config.eps_dd:g}",
+        ("accountant", *columns),
+        [
+            (name, *(row.get(key, "-") for key in columns.values()))
+            for name, row in rows.items()
+            if "refused" not in row
+        ],
+    )
+    for name, row in rows.items():
+        if "refused" in row:
+            print(f"{name}: {row['refused']}")
+    print()
+    print(certificate)
