@@ -5,14 +5,54 @@ host-side accounting (`dd_jax.guarantees`, `dd_jax.plans`) never pays for, or de
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the same names, for type checkers and editors
+    from dd_jax import (
+        constants,
+        data,
+        ensemble,
+        erm,
+        guarantees,
+        interaction,
+        losses,
+        noisy_gd,
+        oracles,
+        plans,
+        requesters,
+        types,
+    )
+    from dd_jax.ensemble import neighbours, over_seeds
+    from dd_jax.erm import Problem
+    from dd_jax.errors import CertificateRefused, InputError
+    from dd_jax.interaction import Observation, Requester, adversary_view, drive, interact
+    from dd_jax.losses import deletion
+    from dd_jax.plans import (
+        Certificate,
+        Plan,
+        plan_composition,
+        plan_convex,
+        plan_nonconvex,
+    )
+    from dd_jax.types import (
+        CuratorState,
+        Domain,
+        Edit,
+        Labelled,
+        Mechanism,
+        Transcript,
+        apply_edit,
+        check_edit,
+        replacement,
+    )
 
 _SUBMODULES = (
     "constants",
+    "data",
     "ensemble",
     "erm",
     "guarantees",
     "interaction",
-    "loss_constants",
     "losses",
     "noisy_gd",
     "oracles",

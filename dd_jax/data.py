@@ -1,7 +1,7 @@
 """Data sets: loaders that say what was done to the records before a guarantee begins.
 
-A scaler or projection fitted on private records would itself be a state that deletion has to undo, so
-every map here is fixed and data-independent: division by a known constant, logarithms, unit-norm rows.
+A scaler or projection fitted on private records would itself be a state that deletion has to undo,
+so every map here is fixed and data-independent: logarithms, unit-norm rows.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Many seeds at once: output distributions of whole interactions, and neighbouring pairs of them.
 
-The one place of the library that jits on the caller's behalf: a vmap over a chunk of seeds inside, a
-host loop over chunks outside, so that memory is bounded by the chunk and progress can be shown.
+Jits on the caller's behalf: a vmap over a chunk of seeds inside, a host loop over chunks outside,
+so that memory is bounded by the chunk and progress can be shown.
 """
 
 import functools

@@ -61,7 +61,7 @@ class Problem:
 
 
 def _is_scalar_pair(l2, clip_norm) -> bool:
-    """Whether the numbers can be looked at: pytree operations also build Problems of placeholders."""
+    """Whether the numbers can be looked at; pytree operations build Problems of placeholders."""
     values = [l2] if clip_norm is None else [l2, clip_norm]
     return is_concrete(values) and all(
         isinstance(v, int | float) or getattr(v, "shape", None) == () for v in values
@@ -139,10 +139,7 @@ def _sum_by_scores(scores: LinearScores, params, rows, clip_norm) -> Array:
     slopes = scores.slope(linear_scores(scores, params, features), label)
     if clip_norm is not None:
         slopes = _clip_slopes(scores, slopes, _feature_norms(scores, features), clip_norm)
-    if scores.num_scores is None:
-        total = slopes @ features
-    else:
-        total = features.T @ slopes
+    total = slopes @ features if scores.num_scores is None else features.T @ slopes
     if not scores.intercept:
         return total
     return jnp.concatenate([total, jnp.sum(slopes, axis=0, keepdims=True)], axis=0)
@@ -320,7 +317,7 @@ def _flat_gradient(problem: Problem, unravel: Callable, database: PyTree, theta:
 
 
 def _backtrack(field: Callable, theta: Array, residual: Array, direction: Array):
-    """The first of the steps 1, 1/2, 1/4, … along the Newton direction that shrinks the residual."""
+    """The first of the steps 1, 1/2, … along the Newton direction that shrinks the residual."""
     size = _norm(residual)
 
     def too_long(carry):

@@ -6,4 +6,4 @@ class InputError(ValueError):
 
 
 class CertificateRefused(InputError):
-    """A guarantee whose conditions fail: the message names the condition and what would satisfy it."""
+    """A guarantee whose conditions fail: the message names the condition and what satisfies it."""

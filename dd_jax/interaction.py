@@ -1,9 +1,9 @@
 """The interaction between a curator and an update requester (`alg:interact`).
 
 `interact` is one scan over requests, for requesters written in JAX; `drive` is a host loop around a
-donated jitted step, for requesters that are any Python. Both hold records to the mechanism's domain,
-and both show the requester a release only at the steps named in `observe`: what it remembers is
-then a function of those p releases, its own edits and its own coins, so p-adaptivity
+donated jitted step, for requesters that are any Python. Both hold records to the mechanism's
+domain, and both show the requester a release only at the steps named in `observe`: what it
+remembers is then a function of those p releases, its own edits and its own coins, so p-adaptivity
 (`dfn:updreq`) is enforced rather than trusted.
 """
 
@@ -68,8 +68,8 @@ def interact(
 ) -> tuple[CuratorState, Transcript]:
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
-    Pure: jit it, vmap it over keys. Under a vmap over keys alone the database stays unbatched for as
-    long as the requester's edits do not depend on the key.
+    Pure: jit it, vmap it over keys. Under a vmap over keys alone the database stays unbatched for
+    as long as the requester's edits do not depend on the key.
 
     Args:
         key: the interaction's only source of randomness.

@@ -1,4 +1,4 @@
-"""Update requesters (`dfn:updreq`): fixed streams, random and adversarial churn, and an adaptive one."""
+"""Update requesters (`dfn:updreq`): fixed, random and adversarial streams, and an adaptive one."""
 
 from typing import NamedTuple
 

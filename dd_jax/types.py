@@ -1,8 +1,8 @@
 """The paper's vocabulary: edits, mechanisms, the record domain, curator state, transcript.
 
-A database 𝒟 is any pytree whose leaves share a leading axis of n records. An edit request u replaces
-records at r distinct rows, atomically, so n never changes (`dfn:updreq`). Everything here is a
-NamedTuple of arrays or of pure functions and passes through jit, vmap and scan.
+A database 𝒟 is any pytree whose leaves share a leading axis of n records. An edit request u
+replaces records at r distinct rows, atomically, so n never changes (`dfn:updreq`). Everything
+here is a NamedTuple of arrays or of pure functions and passes through jit, vmap and scan.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Int, PyTree
 
 from dd_jax.errors import InputError
@@ -154,7 +155,7 @@ def replacement(indices, records: PyTree) -> Edit:
 
 def is_concrete(tree: PyTree) -> bool:
     """Whether every leaf holds values that the host can look at (no tracers)."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def check_finite(records: PyTree, what: str = "the database") -> None:
@@ -190,7 +191,8 @@ def check_edit(database: PyTree, edit: Edit, domain: Domain = ANY_RECORD) -> Non
 def _check_rows(index: np.ndarray, n: int) -> None:
     if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
         raise InputError(
-            f"edit.index has shape {index.shape} and dtype {index.dtype}; give a vector of row numbers."
+            f"edit.index has shape {index.shape} and dtype {index.dtype}; "
+            f"give a vector of row numbers."
         )
     if index.size == 0:
         raise InputError("the edit is empty; name at least one row to replace.")

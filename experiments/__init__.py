@@ -1,1 +1,1 @@
-"""Figures, tables and benchmarks: one short file each, run by `dd-jax report` and `dd-jax bench`."""
+"""Figures, tables and benchmarks, one short file each: `dd-jax report`, `dd-jax bench`."""

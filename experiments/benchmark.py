@@ -1,8 +1,8 @@
 """Speed of the gradient kernels, as ratios to this machine's own matrix product in the same run.
 
-Useful work of one step for S seeds is 4·n·d·S floating-point operations (scores and their transpose).
-Absolute times mean little on a shared machine; the ratio to XLA's float32 GEMM, best of several, is what
-is kept and compared.
+Useful work of one step for S seeds is 4·n·d·S floating-point operations (scores and their
+transpose). Absolute times mean little on a shared machine; the ratio to XLA's float32 GEMM, best of
+several, is what is kept and compared.
 """
 
 import time

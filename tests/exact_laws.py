@@ -26,8 +26,8 @@ def quadratic_law(phases, step_size, noise_variance, init_variance, dim) -> Law:
 def p_value(samples: np.ndarray, law: Law) -> float:
     """Two-sided test that samples (seeds, d) follow N(mean, covariance): mean, scale and shape.
 
-    After whitening, S‖z̄‖² is χ²_d, Σ‖z - z̄‖² is χ²_{(S-1)d}, and the squared off-diagonal entries of
-    √S·corr are nearly χ²; the smallest of the three p-values, Bonferroni corrected.
+    After whitening, S‖z̄‖² is χ²_d, Σ‖z - z̄‖² is χ²_{(S-1)d}, and the squared off-diagonal entries
+    of √S·corr are nearly χ²; the smallest of the three p-values, Bonferroni corrected.
     """
     seeds, dim = samples.shape
     root = np.linalg.cholesky(law.covariance)

@@ -61,15 +61,11 @@ CATALOGUE = {
     "squared": Case(dd.losses.squared(feature_norm=2.0, label_bound=1.0), _signed(2.0)),
     "squared-intercept": Case(dd.losses.squared(intercept=True), _signed(1.0)),
     "softmax": Case(dd.losses.softmax(num_classes=4, feature_norm=2.0), _classes(2.0, 4)),
-    "softmax-intercept": Case(
-        dd.losses.softmax(num_classes=3, intercept=True), _classes(1.0, 3)
-    ),
+    "softmax-intercept": Case(dd.losses.softmax(num_classes=3, intercept=True), _classes(1.0, 3)),
     "tanh-margin": Case(dd.losses.tanh_margin(feature_norm=2.0), _signed(2.0)),
     "tanh-intercept": Case(dd.losses.tanh_margin(intercept=True), _signed(1.0)),
     "network": Case(
         dd.losses.bounded_network(hidden=5, output_norm=1.5, feature_norm=2.0), _signed(2.0)
     ),
-    "network-intercept": Case(
-        dd.losses.bounded_network(hidden=3, intercept=True), _signed(1.0)
-    ),
+    "network-intercept": Case(dd.losses.bounded_network(hidden=3, intercept=True), _signed(1.0)),
 }

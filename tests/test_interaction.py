@@ -237,7 +237,7 @@ def test_bad_arguments_are_refused():
     with pytest.raises(dd.InputError, match="the database is empty; give at least one record"):
         interaction.check_database(empty, CURATOR)
     with pytest.raises(
-        dd.InputError, match="the database holds NaN or infinity in row 2 of .label"
+        dd.InputError, match=r"the database holds NaN or infinity in row 2 of \.label"
     ):
         interaction.check_database(
             database._replace(label=database.label.at[2].set(jnp.nan)), CURATOR

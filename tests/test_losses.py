@@ -164,7 +164,7 @@ def test_records_outside_the_domain_are_refused_and_projected(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), projected, good)
 
     bad = scale_features(good, lambda a: a.at[1].multiply(10))
-    with pytest.raises(dd.InputError, match="row 1 has feature norm .* beyond the declared"):
+    with pytest.raises(dd.InputError, match=r"row 1 has feature norm .* beyond the declared"):
         case.loss.domain.check(bad)
     projected, inside = case.loss.domain.project(bad)
     assert inside.tolist() == [True, False, True]

@@ -1,7 +1,7 @@
 """The command line, `dd-jax`: one module per command, imported only when it is asked for.
 
-A command module has a frozen dataclass `Config` (its fields are the options, its docstring the help)
-and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 bad input.
+A command module has a frozen dataclass `Config` (its fields are the options, its docstring the
+help) and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 bad input.
 """
 
 import importlib
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dd_jax.errors import InputError
 
 COMMANDS = {
+    "attack": "a violation as a program: success, exact interval, theory and the claim it refutes",
     "bench": "speed of the gradient kernels as ratios to this machine's matrix product",
     "plan": "budgets to step size, noise and steps, with the certificate of what they give",
     "report": "every figure and table, and one page that shows them",

@@ -297,8 +297,9 @@ def settings_nonconvex_tuned(
         log_speed = np.log(checks.positive("step_size", step_size) * curvature) + log_scale
     slack, learn, delete = needed(log_speed)
     if not slack > 0:
+        given = "the best step size" if step_size is None else f"step_size = {float(step_size):g}"
         raise CertificateRefused(
-            f"step_size = {float(step_size):g} leaves no room for this deletion budget: its "
+            f"{given} leaves no room for this deletion budget: its "
             f"discretisation error alone reaches eps_dd = {float(eps_dd):g}; give a smaller step "
             f"size, or none to have it chosen."
         )

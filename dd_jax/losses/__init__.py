@@ -1,5 +1,7 @@
 """Losses: per-record functions with proved constants, and how to bring your own."""
 
+from typing import TYPE_CHECKING
+
 from dd_jax.losses.base import (
     LinearScores,
     Loss,
@@ -19,6 +21,9 @@ from dd_jax.losses.catalogue import (
     squared,
     tanh_margin,
 )
+
+if TYPE_CHECKING:
+    from dd_jax.losses.neural import bounded_network, from_flax
 
 __all__ = [
     "LinearScores",

@@ -78,7 +78,8 @@ def from_flax(
     """
 
     def record_loss(params, record):
-        return value(module.apply(params, record.features), record.label)
+        outputs: Any = module.apply(params, record.features)
+        return value(outputs, record.label)
 
     def template(database):
         features = database.features

@@ -246,7 +246,7 @@ def kl(law0: Density, law1: Density) -> float:
 
 def total_variation(law0: Density, law1: Density) -> float:
     """½ ∫ |p₀ - p₁|, the best test's advantage."""
-    return hockey_stick(0.0, law0, law1)
+    return float(hockey_stick(0.0, law0, law1))
 
 
 def hockey_stick(epsilon, law0: Density, law1: Density):

@@ -1,0 +1,119 @@
+"""`dd-jax attack`: play one of the violations and show what it refutes."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import tyro
+
+from dd_jax.attacks import ATTACKS, Attack, AttackResult, find
+from dd_jax.cli.output import number, print_json, print_table
+from dd_jax.errors import InputError
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Play an attack on a deletion guarantee.
+
+    Prints its success with an exact confidence interval, the theoretical value, and the claims that
+    it refutes. Exit status 1 means that a claim of this library was refuted. Options left out take
+    the attack's own defaults; --list --json shows them.
+    """
+
+    name: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="NAME")]] = None
+    """The attack to play."""
+    list: Switch = False
+    """List the attacks, one line each."""
+    json: Switch = False
+    """Print one JSON object."""
+    seed: int = 0
+    """Seed of all randomness."""
+    seeds: int | None = None
+    """Independent trials, in each arm where there are two."""
+    confidence: float | None = None
+    """Confidence of the intervals, all of them at once."""
+    n: int | None = None
+    """Records in the database."""
+    step: int | None = None
+    """The request i that deletes the target."""
+    releases: int | None = None
+    """Releases that the adversary sees after the deletion."""
+    epsilon: float | None = None
+    """ε of each release."""
+    passwords: int | None = None
+    """Number of possible passwords."""
+    order: float | None = None
+    """Rényi order q of the claim."""
+
+
+NOT_PARAMETERS = ("name", "list", "json", "seed")
+
+
+def main(config: Config) -> int:
+    """List the attacks, or play one; returns the exit status."""
+    if config.list:
+        return _list(config.json)
+    if config.name is None:
+        raise InputError(f"name an attack, one of {', '.join(sorted(ATTACKS))}.")
+    attack = find(config.name)
+    parameters = _parameters(config)
+    # JAX is imported only here, so that help and listing stay quick.
+    import jax
+
+    result = attack.run(jax.random.key(config.seed), **parameters)
+    if config.json:
+        print_json(result.to_json())
+    else:
+        _print(attack, result)
+    return int(result.ours_refuted)
+
+
+def _parameters(config: Config) -> dict:
+    """The options that were given."""
+    names = [field.name for field in fields(config) if field.name not in NOT_PARAMETERS]
+    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+
+
+def _list(as_json: bool) -> int:
+    if as_json:
+        print_json({"attacks": [_describe(attack) for attack in ATTACKS.values()]})
+        return 0
+    width = max(map(len, ATTACKS))
+    for attack in ATTACKS.values():
+        print(f"{attack.name:<{width}}  {attack.summary}")
+    return 0
+
+
+def _describe(attack: Attack) -> dict:
+    return {
+        "name": attack.name,
+        "summary": attack.summary,
+        "claim": attack.claim.sentence,
+        "source": attack.claim.source,
+        "owner": attack.claim.owner,
+        "parameters": dict(attack.defaults),
+    }
+
+
+def _print(attack: Attack, result: AttackResult) -> None:
+    estimate = result.estimate
+    print(f"{attack.name}: {attack.summary}")
+    print(
+        f"{result.measure} {number(estimate.value)}, interval [{estimate.low:.4f}, "
+        f"{estimate.high:.4f}] at confidence {estimate.confidence:g} ({estimate.trials:,} trials)"
+    )
+    print(f"bound {number(result.bound)} ({result.bound_means})")
+    if result.exact is not None:
+        print(f"exact {number(result.exact)}")
+    for name, value in result.theory.items():
+        print(f"{name.replace('_', ' ')} {number(value)}")
+    if result.rows:
+        columns = list(result.rows[0])
+        print_table("", columns, ([row[column] for column in columns] for row in result.rows))
+    for finding in result.findings:
+        verdict = "REFUTED" if finding.refuted else "stands"
+        print(
+            f"{verdict} ({finding.claim.owner}; {finding.claim.source}): {finding.claim.sentence}"
+        )
+        print(f"    {finding.evidence}")

@@ -1,0 +1,99 @@
+"""Erratum E2: the reduction theorem as stated is false."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dd_jax.attacks import find, password
+from dd_jax.errors import InputError
+from dd_jax.guarantees.inference import advantage_soundness
+from dd_jax.types import Edit, replacement
+
+KEY = jax.random.key(0)
+DATABASE = jnp.array([3, 4, 5], jnp.int32)
+
+
+def model(phase, value):
+    return password.Model(jnp.int32(phase), jnp.int32(value))
+
+
+def outputs(database, edit, state, coins=40):
+    keys = jax.random.split(jax.random.key(5), coins)
+    delete = password.mechanism(7).delete
+    return jax.vmap(lambda key: delete(key, database, edit, state))(keys)
+
+
+def test_learning_ignores_the_data_and_is_uniform():
+    keys = jax.random.split(KEY, 7_000)
+    learn = jax.jit(jax.vmap(password.mechanism(7).learn, in_axes=(0, None)))
+    drawn = learn(keys, DATABASE)
+    np.testing.assert_array_equal(drawn.value, learn(keys, DATABASE + 1).value)
+    counts = np.bincount(drawn.value, minlength=7)
+    assert counts.size == 7
+    assert np.all(np.abs(counts - 1_000) < 150)
+
+
+@pytest.mark.parametrize("record", range(7))
+def test_the_first_request_arms_iff_it_carries_the_password(record):
+    edit = replacement([1], jnp.array([record], jnp.int32))
+    got = outputs(DATABASE, edit, model(password.LEARNED, 4))
+    assert np.all(got.phase == password.READY)
+    assert np.all(got.value == int(record == 4))
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_an_armed_curator_releases_the_deleted_records_bit(row):
+    edit = replacement([row], jnp.zeros(1, jnp.int32))
+    armed = outputs(DATABASE, edit, model(password.READY, 1))
+    assert np.all(armed.value == int(DATABASE[row]) % 2)
+
+
+@pytest.mark.parametrize("state", [(password.READY, 0), (password.DONE, 0), (password.DONE, 1)])
+def test_otherwise_a_coin_that_depends_on_no_record(state):
+    edit = Edit(jnp.array([0], jnp.int32), jnp.zeros(1, jnp.int32))
+    coins = outputs(DATABASE, edit, model(*state))
+    np.testing.assert_array_equal(coins.value, outputs(DATABASE + 1, edit, model(*state)).value)
+    assert 8 <= int(coins.value.sum()) <= 32
+
+
+@pytest.mark.parametrize("passwords", [2, 10, 1_000])
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
+def test_nonadaptive_epsilon_is_the_divergence_of_two_coins(passwords, order):
+    coin = np.array([1 + 1 / passwords, 1 - 1 / passwords]) / 2
+    expected = np.log(np.sum(coin**order * 0.5 ** (1 - order))) / (order - 1)
+    got = password.nonadaptive_epsilon(order, passwords)
+    assert got == pytest.approx(expected, rel=1e-6, abs=1e-14)
+    # The blind requester's exact advantage, 1/M, is inside what the non-adaptive ε allows.
+    assert 1 / passwords <= advantage_soundness(order, got)
+
+
+def test_the_reduction_is_refuted_and_the_nonadaptive_claim_is_not():
+    result = find("password").run(KEY, seeds=3_000, passwords=50)
+    seen, blind = result.rows
+    assert seen["success"] == 1.0
+    assert blind["low"] <= 1 / 50 <= blind["high"]
+    assert blind["high"] < 0.15
+    epsilon = result.theory["eps_dd_nonadaptive"]
+    assert epsilon == pytest.approx(np.log1p(1 / 2_500))
+    assert result.theory["eps_dp"] == 0.0
+    assert result.theory["eps_dd_claimed"] == epsilon
+    assert result.bound == pytest.approx(np.sqrt(2 * epsilon))
+    assert result.estimate.low > 0.98 > result.bound
+    assert result.theory["eps_dd_adaptive_at_least"] == pytest.approx(np.log(2))
+    assert [finding.refuted for finding in result.findings] == [True, False, False]
+    assert result.findings[0].claim.owner == "paper"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n": 1}, "n = 1; give at least 2 records."),
+        ({"passwords": 1}, "passwords = 1; give at least 2."),
+        ({"order": 1.0}, "order = 1.0; give a Rényi order > 1, such as 2."),
+    ],
+)
+def test_refusals(parameters, message):
+    with pytest.raises(InputError) as error:
+        find("password").run(KEY, **parameters)
+    assert str(error.value) == message

@@ -1,0 +1,152 @@
+"""`thm:unlrn_vs_forget`: the construction as stated stays bounded, the repaired one reveals all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import dd_jax as dd
+from dd_jax.attacks import find, laplace, secret_count
+from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
+from dd_jax.errors import InputError
+
+
+@pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0])
+def test_one_release_in_closed_form(shift):
+    assert laplace.optimal_advantage([shift]) == pytest.approx(1 - np.exp(-shift / 2), abs=1e-5)
+
+
+def test_two_releases_by_quadrature():
+    def gap(x, y, a=1.0, b=0.4):
+        p = stats.laplace.pdf(x) * stats.laplace.pdf(y)
+        q = stats.laplace.pdf(x - a) * stats.laplace.pdf(y - b)
+        return abs(p - q) / 2
+
+    grid = np.linspace(-14, 15, 2901)
+    values = gap(grid[:, None], grid[None, :])
+    expected = integrate.simpson(integrate.simpson(values, x=grid), x=grid)
+    assert laplace.optimal_advantage([1.0, 0.4]) == pytest.approx(expected, abs=2e-5)
+
+
+def test_many_equal_releases_approach_the_normal_limit():
+    # Λ of m releases of shift u is nearly normal with mean -m·KL and variance 2m·KL.
+    shift, many = 0.02, 10_000
+    divergence = many * (np.exp(-shift) - 1 + shift)
+    expected = 2 * stats.norm.cdf(np.sqrt(divergence / 2)) - 1
+    got = laplace.optimal_advantage(np.full(many, shift))
+    assert got == pytest.approx(expected, abs=3e-3)
+
+
+def test_no_shift_no_advantage():
+    assert laplace.optimal_advantage([]) == laplace.optimal_advantage([0.0, 0.0]) == 0.0
+
+
+def test_as_stated_the_best_test_is_bounded_for_any_number_of_releases():
+    values = {
+        m: laplace.optimal_advantage(secret_count.known_shifts(AS_STATED, 1, m))
+        for m in (1, 300, 3_000, 10_000)
+    }
+    assert 0.43 <= values[3_000] <= 0.50
+    assert values[3_000] < values[10_000] < values[3_000] + 2e-4
+    limit = values[3_000] + laplace.advantage_beyond(3_000, 1.0)
+    assert values[10_000] < limit < 0.47
+    # The cap is a true one: what lies beyond J never adds more.
+    assert values[10_000] - values[300] < laplace.advantage_beyond(300, 1.0)
+    later = laplace.optimal_advantage(secret_count.known_shifts(AS_STATED, 10, 3_000))
+    assert later == pytest.approx(0.128, abs=1e-3)
+
+
+def test_repaired_the_best_test_wins():
+    def value(step, releases):
+        return laplace.optimal_advantage(secret_count.known_shifts(REPAIRED, step, releases))
+
+    assert 0.97 <= value(1, 100) <= 0.99
+    assert value(1, 1_000) > 0.9999
+    assert value(4, 3_000) > 0.98
+
+
+@pytest.mark.parametrize("variant", [AS_STATED, REPAIRED])
+@pytest.mark.parametrize("step", [1, 3])
+def test_the_deleted_record_moves_releases_by_the_known_shifts(variant, step):
+    requests = 40 + step - 1
+    stream, records = secret_count.requester(10, step, requests), secret_count.database(10)
+    present, counts = secret_count.replay(variant, records, stream, requests)
+    absent, others = secret_count.replay(variant, records.at[0].set(0), stream, requests)
+    shifts = secret_count.known_shifts(variant, step, 40)
+    np.testing.assert_allclose((present - absent)[step:], shifts, atol=2e-6)
+    # After the deletion the databases are the same, and so is what retraining would release.
+    np.testing.assert_array_equal(counts[step:], others[step:])
+    assert np.all((present - counts >= -1e-6) & (present - counts <= 1 + 1e-6))
+
+
+def test_the_count_follows_the_database():
+    stream, records = secret_count.requester(10, 2, 15), secret_count.database(10)
+    curator, _ = dd.interact(
+        jax.random.key(0),
+        secret_count.mechanism(AS_STATED, 1.0),
+        stream,
+        records,
+        num_requests=15,
+    )
+    assert curator.params.count == jnp.sum(curator.database)
+    assert curator.database[0] == 0
+
+
+def options(**changes):
+    defaults = find("secret-count").defaults
+    return {**defaults, **changes}
+
+
+@pytest.mark.slow
+def test_as_stated_measured_after_3000_releases_and_no_growth_after():
+    measured = secret_count.measure(
+        jax.random.key(1), AS_STATED, **options(seeds=3_072, releases=4_000)
+    )
+    table = dict(zip(measured.checkpoints, measured.estimates, strict=True))
+    assert 0.43 <= table[3_000].value <= 0.50
+    assert abs(table[4_000].value - table[3_000].value) < 0.01
+    for estimate, exact in zip(measured.estimates, measured.theory, strict=True):
+        assert estimate.contains(exact)
+    assert measured.ratio_to_retraining <= 1 + 1e-6
+    assert 0.99 < measured.ratio_sampled <= 1 + 1e-4
+
+
+def test_both_variants_from_one_run():
+    result = find("secret-count").run(jax.random.key(0), releases=100, seeds=2_048)
+    rows = {(row["variant"], row["releases"]): row for row in result.rows}
+    assert rows[REPAIRED, 100]["success"] >= 0.97
+    assert rows[AS_STATED, 100]["success"] < 0.52
+    assert rows[REPAIRED, 1]["success"] < rows[REPAIRED, 10]["success"]
+    assert all(row["low"] <= row["exact"] <= row["high"] for row in result.rows)
+    assert [finding.refuted for finding in result.findings] == [True, True, False, False]
+    assert result.theory["log_ratio_of_one_release"] <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("variant", [AS_STATED, REPAIRED])
+def test_one_release_stays_within_epsilon_at_other_settings(variant):
+    for epsilon, step in ((0.3, 1), (4.0, 5)):
+        measured = secret_count.measure(
+            jax.random.key(2),
+            variant,
+            **options(seeds=256, releases=30, epsilon=epsilon, step=step),
+        )
+        assert measured.ratio_to_retraining <= epsilon * (1 + 1e-6)
+        assert measured.ratio_sampled <= epsilon * (1 + 1e-4)
+        assert all(e.contains(x) for e, x in zip(measured.estimates, measured.theory, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n": 1}, "n = 1; give 2 to 1000 records (float32 counts)."),
+        ({"step": 0}, "step = 0; delete at request 1 to 12."),
+        ({"releases": 0}, "releases = 0; give at least 1."),
+        ({"epsilon": 0.0}, "epsilon = 0.0; give a finite number > 0."),
+        ({"epsilon": float("nan")}, "epsilon = nan; give a finite number > 0."),
+    ],
+)
+def test_refusals(parameters, message):
+    with pytest.raises(InputError) as error:
+        find("secret-count").run(jax.random.key(0), **parameters)
+    assert str(error.value) == message
