@@ -1,0 +1,13 @@
+"""The paper's violations, and ours, as programs (`sec:deletion_vs_unlearn` and its appendix).
+
+`find("median").run(key, step=6)` plays one attack. Each is a mechanism or a requester, an adversary
+that sees post-deletion releases only (`dd_jax.attacks.game`), the claims it tests, and an estimate
+over seeds with an exact interval (`dd_jax.attacks.estimate`). Importing this package does not
+import JAX.
+"""
+
+from dd_jax.attacks.catalogue import ATTACKS, Attack, find
+from dd_jax.attacks.estimate import Estimate
+from dd_jax.attacks.result import AttackResult, Claim, Finding
+
+__all__ = ["ATTACKS", "Attack", "AttackResult", "Claim", "Estimate", "Finding", "find"]

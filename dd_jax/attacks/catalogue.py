@@ -1,0 +1,157 @@
+"""The attacks by name. Their modules, and with them JAX, are imported only when one is run.
+
+An attack's module has `run(key, attack, **parameters) -> AttackResult`; the same key and
+parameters give the same result. To add one, write the module and an entry below.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dd_jax.attacks.estimate import check_confidence
+from dd_jax.attacks.result import AttackResult, Claim
+from dd_jax.errors import InputError
+
+Number = int | float
+
+CONFIDENCE = 0.999
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A violation as a program.
+
+    Attributes:
+        name: as the command line spells it.
+        summary: one line.
+        claim: the headline claim that it tests, and whose that is.
+        module: where its `run` lives, inside `dd_jax.attacks`.
+        defaults: its parameters and their default values; `seeds` and `confidence` among them.
+        function: the name of the run function in the module.
+    """
+
+    name: str
+    summary: str
+    claim: Claim
+    module: str
+    defaults: Mapping[str, Number]
+    function: str = "run"
+
+    @property
+    def ours(self) -> bool:
+        """Whether the headline claim is this library's own."""
+        return self.claim.owner == "ours"
+
+    def run(self, key: Any, **overrides: Number) -> AttackResult:
+        """Play it: `key` is a JAX key, `overrides` replace defaults.
+
+        Raises:
+            InputError: a parameter that this attack does not have, or a value it cannot use.
+        """
+        unknown = sorted(set(overrides) - set(self.defaults))
+        if unknown:
+            raise InputError(
+                f"the attack {self.name} has no parameter {unknown[0]}; "
+                f"it has {', '.join(self.defaults)}."
+            )
+        parameters = {**self.defaults, **overrides}
+        if parameters["seeds"] < 1:
+            raise InputError(f"seeds = {parameters['seeds']}; give at least 1.")
+        check_confidence(parameters["confidence"])
+        module = importlib.import_module(f"dd_jax.attacks.{self.module}")
+        result = getattr(module, self.function)(key, self, **parameters)
+        return replace(result, parameters=parameters)
+
+
+_ATTACKS = (
+    Attack(
+        "sum",
+        "four values and their sum: perfect retraining, yet the deleted value is read off",
+        Claim(
+            "an output that equals retraining without the record reveals nothing about it",
+            "def:guo, def:sekhari; def:ginart where requests depend on the model",
+            "prior work",
+        ),
+        "sum_example",
+        {"seeds": 10_000, "confidence": CONFIDENCE},
+    ),
+    Attack(
+        "median",
+        "a 1-adaptive requester copies the released median into rows that stay",
+        Claim(
+            "a (0, 0)-adaptive-unlearning algorithm hides the deleted record",
+            "dfn:unlearning, refuted by thm:adaptive_violation",
+            "prior work",
+        ),
+        "median",
+        {"seeds": 10_000, "n": 101, "step": 12, "confidence": CONFIDENCE},
+    ),
+    Attack(
+        "secret-count",
+        "a noisy count with a secret state leaks a deleted record over many certified releases",
+        Claim(
+            "(ε, 0)-non-adaptive-unlearning of every release bounds what all of them reveal",
+            "dfn:unlearning, refuted by thm:unlrn_vs_forget once repaired (erratum E6)",
+            "prior work",
+        ),
+        "secret_count",
+        {
+            "seeds": 2_000,
+            "n": 100,
+            "step": 1,
+            "releases": 3_000,
+            "epsilon": 1.0,
+            "confidence": CONFIDENCE,
+        },
+    ),
+    Attack(
+        "fixed-model",
+        "a curator that always answers with one fixed model: deletes perfectly, fails unlearning",
+        Claim(
+            "every valid deletion algorithm is indistinguishable from retraining",
+            "def:ginart, dfn:unlearning; sec:deletion_vs_unlearn (incompleteness)",
+            "prior work",
+        ),
+        "incompleteness",
+        {"seeds": 10_000, "n": 10, "confidence": CONFIDENCE},
+        function="run_fixed_model",
+    ),
+    Attack(
+        "two-outputs",
+        "one fixed output for no deletion, another for any: deletes perfectly, fails unlearning",
+        Claim(
+            "every valid deletion algorithm is indistinguishable from a run without the record",
+            "def:sekhari, def:guo; app:two_stage_unlearning (incompleteness)",
+            "prior work",
+        ),
+        "incompleteness",
+        {"seeds": 10_000, "n": 10, "confidence": CONFIDENCE},
+        function="run_two_outputs",
+    ),
+    Attack(
+        "password",
+        "an adaptive requester repeats a released password and so arms a leak",
+        Claim(
+            "non-adaptive (q, ε_dd)-data-deletion and (q, ε_dp)-Rényi DP give "
+            "(q, ε_dd + pε_dp)-data-deletion under p-adaptive requesters",
+            "thm:reduction as stated (erratum E2)",
+            "paper",
+        ),
+        "password",
+        {"seeds": 10_000, "n": 10, "passwords": 1_000, "order": 2.0, "confidence": CONFIDENCE},
+    ),
+)
+
+ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ATTACKS}
+
+
+def find(name: str) -> Attack:
+    """The attack of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in ATTACKS:
+        raise InputError(f"no attack {name!r}; choose one of {', '.join(sorted(ATTACKS))}.")
+    return ATTACKS[name]
