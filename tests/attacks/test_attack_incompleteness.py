@@ -7,30 +7,31 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, incompleteness
-from dd_jax.attacks.game import trials
+from dd_jax.attacks.estimate import advantages
 from dd_jax.errors import InputError
 
+COMPARED = {
+    "fixed-model": ["retraining (def:ginart, dfn:unlearning)"],
+    "two-outputs": [
+        "an empty request without the record (def:sekhari)",
+        "retraining (def:guo)",
+    ],
+}
 
-@pytest.mark.parametrize("name", ["fixed-model", "two-outputs"])
+
+@pytest.mark.parametrize("name", COMPARED)
 def test_told_apart_always_and_deletes_with_epsilon_zero(name):
     result = find(name).run(jax.random.key(0), seeds=1_000)
     assert result.estimate.value == 1.0
     assert result.estimate.low > 0.98
+    assert [row["told apart from"] for row in result.rows] == COMPARED[name]
+    assert all(row["low"] > 0.98 for row in result.rows)
     assert result.theory["epsilon_data_deletion"] == 0.0
     assert result.theory["delta_needed"] > 0.95
     assert [finding.refuted for finding in result.findings] == [True, False, False]
     assert result.findings[1].evidence == (
         "1000 random databases, 1 distinct release after the deletion"
     )
-
-
-def test_two_outputs_fails_both_definitions():
-    result = find("two-outputs").run(jax.random.key(1), seeds=500)
-    assert [row["told apart from"] for row in result.rows] == [
-        "an empty request without the record (def:sekhari)",
-        "retraining (def:guo)",
-    ]
-    assert all(row["low"] > 0.95 for row in result.rows)
 
 
 def answers(mechanism, requester, database):
@@ -46,34 +47,19 @@ def test_the_answers_do_not_depend_on_the_database():
         assert answers(mechanism, incompleteness.asks_nothing(), database) == [total, -2]
 
 
-def test_a_curator_that_retrains_would_not_pass_as_deleting():
-    """The ε = 0 check has power: retraining's releases depend on the data."""
+def test_the_check_of_epsilon_zero_has_power():
+    """Retraining's releases depend on the data, and more so what the adaptive requester copied."""
+    retrain = incompleteness.retraining(incompleteness.learn)
     releases = incompleteness._trials(
-        incompleteness.adaptive_trial,
-        jax.random.key(0),
-        50,
-        incompleteness.retraining(incompleteness.learn),
-        6,
+        incompleteness.adaptive_trial, jax.random.key(0), 50, retrain, 4
     )
+    # x₂ became x₁ + x₂ + x₃ + x₄ and x₁ went: x₁ + x₂ + 2x₃ + 2x₄ is left, with x in [1, 2).
+    assert np.all((releases >= 6) & (releases < 12))
     assert len(np.unique(releases)) == 50
-    finding = incompleteness._findings(
-        find("fixed-model"),
-        [incompleteness.advantages(releases > 0, releases < 0, 0.9)[0]],
-        releases,
-    )[1]
+    estimates = advantages(releases > 0, releases < 0, 0.9)
+    finding = incompleteness._findings(find("fixed-model"), estimates, releases)[1]
     assert finding.refuted
     assert finding.claim.owner == "ours"
-
-
-def test_the_adaptive_requester_uses_what_it_sees():
-    def trial(key):
-        return incompleteness.adaptive_trial(
-            key, mechanism=incompleteness.retraining(incompleteness.learn), n=4
-        )
-
-    # (x1 + x2 + x3 + x4) copied over x2: what is left is x1 + 2·x2... minus the target itself.
-    left = trials(trial, jax.random.key(3), 20)
-    assert np.all((left > 6) & (left < 12))
 
 
 def test_one_record_is_refused():

@@ -63,7 +63,7 @@ def test_repaired_the_best_test_wins():
 
     assert 0.97 <= value(1, 100) <= 0.99
     assert value(1, 1_000) > 0.9999
-    assert value(4, 3_000) > 0.98
+    assert value(4, 10_000) > 0.99
 
 
 @pytest.mark.parametrize("variant", [AS_STATED, REPAIRED])
@@ -71,13 +71,13 @@ def test_repaired_the_best_test_wins():
 def test_the_deleted_record_moves_releases_by_the_known_shifts(variant, step):
     requests = 40 + step - 1
     stream, records = secret_count.requester(10, step, requests), secret_count.database(10)
-    present, counts = secret_count.replay(variant, records, stream, requests)
-    absent, others = secret_count.replay(variant, records.at[0].set(0), stream, requests)
+    worlds = jnp.stack([records, records.at[0].set(0)])
+    centres, counts = secret_count.replay(variant, worlds, stream, requests)
     shifts = secret_count.known_shifts(variant, step, 40)
-    np.testing.assert_allclose((present - absent)[step:], shifts, atol=2e-6)
+    np.testing.assert_allclose((centres[0] - centres[1])[step:], shifts, atol=2e-6)
     # After the deletion the databases are the same, and so is what retraining would release.
-    np.testing.assert_array_equal(counts[step:], others[step:])
-    assert np.all((present - counts >= -1e-6) & (present - counts <= 1 + 1e-6))
+    np.testing.assert_array_equal(counts[0, step:], counts[1, step:])
+    assert np.all((centres - counts >= -1e-6) & (centres - counts <= 1 + 1e-6))
 
 
 def test_the_count_follows_the_database():
@@ -123,17 +123,16 @@ def test_both_variants_from_one_run():
     assert result.theory["log_ratio_of_one_release"] <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("variant", [AS_STATED, REPAIRED])
-def test_one_release_stays_within_epsilon_at_other_settings(variant):
-    for epsilon, step in ((0.3, 1), (4.0, 5)):
-        measured = secret_count.measure(
-            jax.random.key(2),
-            variant,
-            **options(seeds=256, releases=30, epsilon=epsilon, step=step),
-        )
-        assert measured.ratio_to_retraining <= epsilon * (1 + 1e-6)
-        assert measured.ratio_sampled <= epsilon * (1 + 1e-4)
-        assert all(e.contains(x) for e, x in zip(measured.estimates, measured.theory, strict=True))
+@pytest.mark.parametrize(("variant", "epsilon", "step"), [(AS_STATED, 4.0, 5), (REPAIRED, 0.3, 2)])
+def test_one_release_stays_within_epsilon_at_other_settings(variant, epsilon, step):
+    measured = secret_count.measure(
+        jax.random.key(2),
+        variant,
+        **options(seeds=1_024, releases=30, epsilon=epsilon, step=step),
+    )
+    assert measured.ratio_to_retraining <= epsilon * (1 + 1e-6)
+    assert measured.ratio_sampled <= epsilon * (1 + 1e-4)
+    assert all(e.contains(x) for e, x in zip(measured.estimates, measured.theory, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,180 @@
+"""The median attack of `thm:adaptive_violation`: a release lives on in the rows it was copied to.
+
+A(𝒟) = median(𝒟) and deletion retrains, so unlearning is perfect, (0, 0) and adaptive. A requester
+that sees φ_0, the median itself, copies it into random rows before its owner deletes it at request
+i; the median of what is left is, most likely, still the deleted record.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.estimate import Estimate, proportions, simultaneous
+from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.errors import InputError
+from dd_jax.interaction import Requester
+from dd_jax.types import Edit, Mechanism
+
+FIRST_STEP = 4
+MOST_ROWS = 9
+GAP = 1_000
+MOST_RECORDS = 1_000_001
+
+
+def mechanism() -> Mechanism:
+    """A(𝒟) = median(𝒟), retrained at every request; n is odd, so the median is a record."""
+
+    def learn(key, database):
+        del key
+        return jnp.sort(database)[database.shape[0] // 2]
+
+    return retraining(learn)
+
+
+def draw_database(key: Array, n: int) -> Array:
+    """N distinct whole numbers in increasing order, `GAP` apart and moved by a random amount.
+
+    The requester picks rows at random, so the order of the rows does not matter.
+    """
+    return jnp.arange(n, dtype=jnp.int32) * GAP + jax.random.randint(key, (), 0, GAP, jnp.int32)
+
+
+def requester(n: int, owner_row: int, step: Array) -> Requester:
+    """Requests 1 … i-1 copy φ_0 into random distinct rows; request i is the owner's deletion.
+
+    The owner's replacement y = n · GAP lies above every record and does not depend on anything.
+    Requests after i repeat the deletion, which changes nothing: every later release equals φ_i.
+    """
+
+    def init(key):
+        return jnp.int32(0), jax.random.permutation(key, n).astype(jnp.int32)
+
+    def act(key, memory, observation):
+        del key
+        seen, rows = memory
+        seen = jnp.where(observation.visible, observation.release, seen)
+        left = observation.request >= step
+        row = jnp.where(left, jnp.int32(owner_row), rows[observation.request - 1])
+        record = jnp.where(left, jnp.int32(n * GAP), seen)
+        return (seen, rows), Edit(row[None], record[None])
+
+    return Requester(init, act)
+
+
+def adversary(key: Array, view: PostDeletionView) -> Array:
+    """The deleted record is the one that was just released."""
+    del key
+    return view.first
+
+
+def trial(key: Array, step: Array, *, n: int, num_requests: int, observe: tuple = (0,)) -> Outcome:
+    """The owner of the median deletes it at request i = `step`; does the adversary name it?
+
+    The adversary is given the last release only. `step` is traced, so that one compilation serves
+    every i up to `num_requests`.
+    """
+    draw_key, play_key = jax.random.split(key)
+    database, row = draw_database(draw_key, n), n // 2
+    curious = requester(n, row, step)
+    stage = Stage(mechanism(), curious, database, row, num_requests, num_requests, observe)
+    outcome = play(play_key, stage, adversary)
+    return outcome._replace(answer=outcome.answer == database[row])
+
+
+def exact_success(n: int, step: int) -> float:
+    """P[median(𝒟_i) = median(𝒟_0)] for this requester, exactly: 1 - C(h+1, i-1) / C(n, i-1).
+
+    With h = (n-1)/2 records on each side and y above them all, the old median stays the middle
+    value iff at least one of the i-1 random rows held a record above it; h+1 rows did not.
+    """
+    return 1 - math.comb(n // 2 + 1, step - 1) / math.comb(n, step - 1)
+
+
+def theorem_bound(n: int, step: int) -> float:
+    """1 - 2 C(⌊n/2⌋, i-2) / C(n, i-2), the lower bound in the proof of `thm:adaptive_violation`."""
+    return 1 - 2 * math.comb(n // 2, step - 2) / math.comb(n, step - 2)
+
+
+def theorem_bound_simple(step: int) -> float:
+    """1 - (1/2)^{i-3}, as `thm:adaptive_violation` states it."""
+    return 1 - 0.5 ** (step - 3)
+
+
+def run(
+    key: Array, attack: Attack, *, seeds: int, n: int, step: int, confidence: float
+) -> AttackResult:
+    """Success of naming the median deleted at requests 4 … step, and with a blind requester."""
+    _check(n, step)
+    steps = np.unique(np.linspace(FIRST_STEP, step, MOST_ROWS).astype(int)).tolist()
+    each = simultaneous(confidence, len(steps) + 1)
+    shown = functools.partial(trial, n=n, num_requests=step)
+    blind_trial = functools.partial(shown, observe=())
+    estimates = [_estimate(jax.random.fold_in(key, i), shown, seeds, i, each) for i in steps]
+    blind = _estimate(jax.random.fold_in(key, 0), blind_trial, seeds, step, each)
+    estimate = estimates[-1]._replace(confidence=confidence)
+    return AttackResult(
+        attack=attack.name,
+        measure="success probability",
+        estimate=estimate,
+        bound=theorem_bound(n, step),
+        bound_means="thm:adaptive_violation: success is at least this",
+        exact=exact_success(n, step),
+        theory={"bound_simple": theorem_bound_simple(step)},
+        findings=_findings(attack, n, steps, estimates, blind),
+        rows=tuple(_row(n, i, e) for i, e in zip(steps, estimates, strict=True)),
+    )
+
+
+def _estimate(key, trial_fn, seeds, step, confidence) -> Estimate:
+    scores = trials(trial_fn, key, seeds, jnp.int32(step))
+    return proportions(scores, confidence)[0]
+
+
+def _row(n: int, step: int, estimate: Estimate) -> dict:
+    return row(
+        {"step": step},
+        estimate,
+        exact_success(n, step),
+        bound=theorem_bound(n, step),
+        bound_simple=theorem_bound_simple(step),
+    )
+
+
+def _findings(attack, n, steps, estimates, blind) -> tuple[Finding, ...]:
+    above = [e.high >= theorem_bound(n, i) for i, e in zip(steps, estimates, strict=True)]
+    last = estimates[-1]
+    theorem = Claim(
+        "the deleted record is inferred with probability at least 1 - 2C(⌊n/2⌋, i-2)/C(n, i-2)",
+        "thm:adaptive_violation",
+        "paper",
+    )
+    return (
+        Finding(
+            attack.claim,
+            last.low > blind.high,
+            f"read off with probability at least {last.low:.4f}; "
+            f"at most {blind.high:.4f} when the requester is shown nothing",
+        ),
+        Finding(theorem, not all(above), f"holds at {sum(above)} of {len(above)} requests"),
+        exact_law_finding(
+            "the success is exactly 1 - C((n+1)/2, i-1)/C(n, i-1), and 0 for a blind requester",
+            "dd_jax.attacks.median.exact_success",
+            [(e, exact_success(n, i)) for i, e in zip(steps, estimates, strict=True)]
+            + [(blind, 0.0)],
+        ),
+    )
+
+
+def _check(n: int, step: int) -> None:
+    if not 5 <= n <= MOST_RECORDS or n % 2 == 0:
+        raise InputError(f"n = {n}; give an odd number of records from 5 to {MOST_RECORDS}.")
+    if not FIRST_STEP <= step <= n:
+        raise InputError(
+            f"step = {step}; the deletion comes at request {FIRST_STEP} to n = {n} (i > 3)."
+        )

@@ -1,0 +1,99 @@
+"""The four-value example of `sec:deletion_vs_unlearn`: retraining in full, and yet a leak.
+
+Records are in {-2, -1, 1, 2}; a model is the sum of the records and deletion recomputes it. The
+databases (-2, ∓1, 2) have sums of opposite sign, users of that sign delete, and what is left gives
+the deleted middle record away. Deleting is replacing by 0, which adds nothing to a sum.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.estimate import proportions
+from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.result import AttackResult, Finding, exact_law_finding, row
+from dd_jax.interaction import Requester
+from dd_jax.types import Edit, Mechanism
+
+TARGET_ROW = 1
+CHANCE = 0.5
+
+
+def mechanism() -> Mechanism:
+    """A(𝒟) = Σ x, Ā(𝒟, S, ·) = Σ over 𝒟 ∖ S: equal to retraining, always."""
+    return retraining(lambda key, database: jnp.sum(database))
+
+
+def database(value: Array) -> Array:
+    """(-2, value, 2) with value = -1 or 1."""
+    return jnp.stack([jnp.float32(-2), value, jnp.float32(2)])
+
+
+def requester() -> Requester:
+    """S = {x < 0} if the released sum is negative, {x > 0} otherwise.
+
+    Shown nothing, it sees 0 and deletes the positive rows 1 and 2 whatever they hold: the target
+    goes all the same, but the request no longer depends on it.
+    """
+
+    def act(key, memory, observation):
+        del key
+        rows = jnp.where(observation.release < 0, jnp.array([0, 1]), jnp.array([1, 2]))
+        return memory, Edit(rows.astype(jnp.int32), jnp.zeros(2, jnp.float32))
+
+    return Requester(init=lambda key: (), act=act)
+
+
+def adversary(key: Array, view: PostDeletionView) -> Array:
+    """A remaining sum above 0 means that the negative users left: the deleted value was -1."""
+    del key
+    return jnp.where(view.first > 0, jnp.float32(-1), jnp.float32(1))
+
+
+def trial(key: Array, *, observe: tuple = (0,)) -> Outcome:
+    """Draw the deleted value by a fair coin, interact, and score the adversary's reading of it."""
+    coin_key, play_key = jax.random.split(key)
+    value = jnp.where(jax.random.bernoulli(coin_key), jnp.float32(-1), jnp.float32(1))
+    stage = Stage(mechanism(), requester(), database(value), TARGET_ROW, 1, 1, observe)
+    outcome = play(play_key, stage, adversary)
+    return outcome._replace(answer=outcome.answer == value)
+
+
+def run(key: Array, attack: Attack, *, seeds: int, confidence: float) -> AttackResult:
+    """Success of reading off the deleted value: 1 exactly with the requester, 1/2 without it."""
+    cases = {"depend on the model": (0,), "fixed in advance": ()}
+    scores = [
+        trials(functools.partial(trial, observe=observe), case_key, seeds)
+        for case_key, observe in zip(jax.random.split(key), cases.values(), strict=True)
+    ]
+    estimates = proportions(np.stack(scores, axis=1), confidence)
+    pairs = list(zip(estimates, (1.0, CHANCE), strict=True))
+    rows = [row({"requests": name}, *pair) for name, pair in zip(cases, pairs, strict=True)]
+    success = estimates[0]
+    findings = (
+        Finding(
+            attack.claim,
+            success.low > CHANCE,
+            f"the adversary names the value with probability at least {success.low:.4f}, "
+            f"against {CHANCE} by chance",
+        ),
+        exact_law_finding(
+            "the success is 1 when requests depend on the model and 1/2 when they do not",
+            "dd_jax.attacks.sum_example",
+            pairs,
+        ),
+    )
+    return AttackResult(
+        attack=attack.name,
+        measure="success probability",
+        estimate=success,
+        bound=CHANCE,
+        bound_means="chance: all that perfect deletion would allow",
+        exact=1.0,
+        findings=findings,
+        rows=tuple(rows),
+    )
