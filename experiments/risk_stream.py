@@ -130,7 +130,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
         linestyle=style.DOTTED,
         label="certified bound on the mean",
     )
-    risk.set(xlabel="request", ylabel="excess empirical risk", yscale="log")
+    risk.set(xlabel="request", ylabel="excess empirical risk", yscale="log", ylim=(1e-2, 1))
     accuracy.set(xlabel="request", ylabel="held-out accuracy", ylim=(0.5, 1.0))
     risk.legend()
     accuracy.legend(loc="lower right")

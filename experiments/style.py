@@ -24,10 +24,10 @@ _RC: Any = {
     "figure.constrained_layout.use": True,
     "svg.hashsalt": "dd_jax",
 }
+plt.rcParams.update(_RC)
 
 
 def panels(rows: int, columns: int) -> tuple[Figure, list[Axes]]:
     """A figure with rows × columns panels, flattened in reading order."""
-    with plt.rc_context(_RC):
-        figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, 3.4 * rows), squeeze=False)
+    figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, 3.4 * rows), squeeze=False)
     return figure, list(axes.ravel())
