@@ -1,0 +1,91 @@
+"""The command line as a person uses it: the installed program, its output and exit status."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dd_jax import cli
+
+PROGRAM = Path(sys.executable).parent / "dd-jax"
+
+
+def dd_jax(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_help_lists_every_command_without_loading_jax():
+    done = dd_jax("--help")
+    assert done.returncode == 0
+    for name, summary in cli.COMMANDS.items():
+        assert name in done.stdout
+        assert summary in done.stdout
+    code = (
+        "import sys; from dd_jax import cli; cli.main(['--help']); sys.exit('jax' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
+        == 0
+    )
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_itself(name):
+    done = dd_jax(name, "--help")
+    assert done.returncode == 0
+    assert f"usage: dd-jax {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
+def test_no_command_shows_the_usage_and_an_unknown_one_says_so():
+    assert cli.main([]) == 2
+    done = dd_jax("forget")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"dd-jax: no command 'forget'; choose one of {', '.join(sorted(cli.COMMANDS))}.\n"
+    )
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == "0.1.0"
+
+
+def test_bad_input_is_one_line_and_status_2(capsys):
+    assert cli.main(["bench", "--cores", "999"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dd-jax bench: --cores 999: this machine lets us use 1 to ")
+    assert error.count("\n") == 1
+
+
+def test_a_closed_pipe_is_no_error():
+    done = subprocess.run(
+        f"{PROGRAM} --help | head -1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_report_writes_a_self_contained_page(tmp_path):
+    done = dd_jax("report", "--results", str(tmp_path / "out"), "--json")
+    assert done.returncode == 0, done.stderr
+    page = Path(json.loads(done.stdout)["page"])
+    text = page.read_text(encoding="utf-8")
+    assert "Rényi data deletion" in text
+    assert "data:image/svg+xml;base64," in text
+    assert "<script" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+    for suffix in ("png", "svg", "pdf", "csv"):
+        assert (tmp_path / "out" / f"risk_stream.{suffix}").stat().st_size > 1000
+    assert not list((tmp_path / "out").glob("*.part"))
+
+
+def test_report_refuses_a_file_for_a_folder(tmp_path, capsys):
+    target = tmp_path / "taken"
+    target.write_text("mine")
+    assert cli.main(["report", "--results", str(target)]) == 2
+    assert "is a file; name a folder." in capsys.readouterr().err
+    assert target.read_text() == "mine"
