@@ -9,7 +9,7 @@ from dd_jax import loss_constants
 from dd_jax.cli.output import print_json, print_table
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import InputError
-from dd_jax.plans import Certificate, Plan, plan_convex, plan_nonconvex
+from dd_jax.plans import FORMULAS, Certificate, Plan, plan_convex, plan_nonconvex
 
 Switch = tyro.conf.FlagCreatePairsOff[bool]
 
@@ -115,21 +115,15 @@ _SHOWN = ("eps_dp", "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound"
 def main(config: Config) -> int:
     """Plan and print; returns the exit status."""
     problem = ProblemConstants(_loss(config), config.l2, config.clip_norm)
-    names = (
-        ("sharp", "refined", "tuned", "paper")
-        if config.nonconvex
-        else (
-            "optimal",
-            "unrelaxed",
-            "paper",
-        )
-    )
+    names = FORMULAS["nonconvex" if config.nonconvex else "convex"]
     chosen = names[0] if config.accountant is None else config.accountant
-    plan = _plan(config, problem, chosen)
-    certificate = plan.certificate(config.adaptivity, config.request)
-    rows = {name: _compared(config, problem, name) for name in names}
+    certificate = _certificate(config, problem, chosen)
+    rows = {
+        name: _row(certificate) if name == chosen else _compared(config, problem, name)
+        for name in names
+    }
     if config.json:
-        print_json(_json(plan, certificate, rows))
+        print_json(_json(certificate, rows))
     else:
         _print(config, certificate, rows)
     return 0
@@ -229,11 +223,17 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
 def _compared(config: Config, problem: ProblemConstants, name: str) -> dict[str, Any]:
     """One accountant's settings and numbers, or why it has none."""
     try:
-        plan = _plan(config, problem, name)
-        certificate = plan.certificate(config.adaptivity, config.request)
+        return _row(_certificate(config, problem, name))
     except InputError as error:
         return {"refused": str(error)}
-    return _settings(plan) | {key: getattr(certificate, key) for key in _SHOWN}
+
+
+def _certificate(config: Config, problem: ProblemConstants, name: str) -> Certificate:
+    return _plan(config, problem, name).certificate(config.adaptivity, config.request)
+
+
+def _row(certificate: Certificate) -> dict[str, Any]:
+    return _settings(certificate.plan) | {key: getattr(certificate, key) for key in _SHOWN}
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
@@ -241,8 +241,9 @@ def _settings(plan: Plan) -> dict[str, Any]:
     return {key: getattr(plan, key) for key in keys}
 
 
-def _json(plan: Plan, certificate: Certificate, rows: dict) -> dict[str, Any]:
+def _json(certificate: Certificate, rows: dict) -> dict[str, Any]:
     """The settings, every field of the certificate, and the accountants side by side."""
+    plan = certificate.plan
     values = _settings(plan) | {"accountant": plan.accountant, "kind": plan.kind}
     for field in fields(certificate):
         if field.name not in ("plan", "assumptions"):

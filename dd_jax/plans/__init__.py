@@ -9,10 +9,11 @@ from dd_jax.plans.certificate import Assumption, Certificate
 from dd_jax.plans.composition import plan_composition
 from dd_jax.plans.convex import ACCOUNTANTS, plan_convex
 from dd_jax.plans.nonconvex import plan_nonconvex
-from dd_jax.plans.plan import Plan
+from dd_jax.plans.plan import FORMULAS, Plan
 
 __all__ = [
     "ACCOUNTANTS",
+    "FORMULAS",
     "Assumption",
     "Certificate",
     "Plan",

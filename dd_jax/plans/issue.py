@@ -37,14 +37,10 @@ def issue(
     _require_data(plan, data_check)
     numbers = _NUMBERS[plan.kind](plan, question)
     stated = _reduction(numbers, question, reduction)
-
-    def in_unit(eps):
-        """Itself, or the exact ε at δ of its Gaussian DP."""
-        if plan.order is not None:
-            return eps
-        return renyi.gdp_epsilon(renyi.gdp_from_linear_renyi(numbers.order, eps), question.delta)
-
-    reported = {name: in_unit(getattr(numbers, name)) for name in _EPSILONS}
+    reported = {name: getattr(numbers, name) for name in _EPSILONS}
+    reported["eps_dd_reduction_as_stated"] = stated
+    if plan.order is None:
+        reported = _at_delta(reported, numbers.order, question.delta)
     return Certificate(
         plan=plan,
         claim=words.claim(plan, question, reported),
@@ -57,7 +53,6 @@ def issue(
         order=plan.order,
         delta=question.delta,
         records=question.records,
-        eps_dd_reduction_as_stated=in_unit(stated),
         advantage_bound=numbers.advantage_bound,
         assumptions=words.assumptions(plan, question, data_check),
         warnings=words.warnings(plan, question, numbers, reported),
@@ -66,6 +61,12 @@ def issue(
         **_epsilons(numbers, question.delta),
         **{name: getattr(numbers, name) for name in _RISKS},
     )
+
+
+def _at_delta(values: dict, order: float, delta: float | None) -> dict:
+    """Rényi divergences that are Gaussian DP as the exact ε at δ, all at once."""
+    mus = renyi.gdp_from_linear_renyi(order, list(values.values()))
+    return dict(zip(values, renyi.gdp_epsilon(mus, delta).tolist(), strict=True))
 
 
 def _mus(numbers: Numbers) -> dict:

@@ -1,6 +1,7 @@
 """The words of a certificate: claim, comparator, observer, assumptions, warnings, and its print."""
 
 import math
+import textwrap
 
 from dd_jax.guarantees import utility
 from dd_jax.plans import conditions
@@ -274,23 +275,21 @@ def _about_precision(plan: Plan) -> str | None:
 
 def certificate_text(certificate: Certificate) -> str:
     """The certificate for people."""
-    plan = certificate.plan
     lines = [
-        f"Certificate: {certificate.claim}.",
-        f"  compared with   {certificate.comparator}",
-        f"  observer        {certificate.observer}",
-        f"  plan            {plan.kind}, accountant {plan.accountant}, loss "
-        f"{plan.problem.loss.name}, n = {plan.n}, d = {plan.dim}",
-        f"                  η = {plan.step_size:.6g}, σ² = {plan.noise_variance:.6g}, start "
-        f"variance {plan.init_variance:.6g}, K_L = {plan.learn_steps:,}, "
-        f"K_U = {plan.delete_steps:,}",
-        *(f"  {label:<15} {text}" for label, text in _rows(certificate)),
+        *_wrapped("", f"Certificate: {certificate.claim}."),
+        *(line for label, text in _rows(certificate) for line in _wrapped(f"  {label:<15} ", text)),
         "  assumptions",
-        *(f"    - {assumption}" for assumption in certificate.assumptions),
+        *(line for a in certificate.assumptions for line in _wrapped("    - ", str(a))),
     ]
     if certificate.warnings:
-        lines += ["  warnings", *(f"    ! {text}" for text in certificate.warnings)]
+        lines.append("  warnings")
+        lines += [line for text in certificate.warnings for line in _wrapped("    ! ", text)]
     return "\n".join(lines)
+
+
+def _wrapped(lead: str, text: str) -> list[str]:
+    """Lines of at most 100 characters that hang below the lead."""
+    return textwrap.wrap(text, 100, initial_indent=lead, subsequent_indent=" " * max(len(lead), 4))
 
 
 def _rows(certificate: Certificate):
@@ -299,7 +298,15 @@ def _rows(certificate: Certificate):
         if certificate.order is not None
         else f"ε at δ = {certificate.delta:g}"
     )
-    p, i = certificate.adaptivity, certificate.request
+    plan, p, i = certificate.plan, certificate.adaptivity, certificate.request
+    yield "compared with", certificate.comparator
+    yield "observer", certificate.observer
+    yield (
+        "plan",
+        f"{plan.kind}, accountant {plan.accountant}, loss {plan.problem.loss.name}, n = {plan.n}, "
+        f"d = {plan.dim}, η = {plan.step_size:.6g}, σ² = {plan.noise_variance:.6g}, start variance "
+        f"{plan.init_variance:.6g}, K_L = {plan.learn_steps:,}, K_U = {plan.delete_steps:,}",
+    )
     yield "unit", unit
     yield (
         "records stay",
@@ -332,8 +339,9 @@ def _rows(certificate: Certificate):
             + ("" if paper is None else f"; the paper's bound {paper:.6g}"),
         )
     if p:
+        sound = "; it holds for convex losses" if plan.kind == "convex" else ""
         yield (
             "as stated",
-            f"the paper's reduction would say {certificate.eps_dd_reduction_as_stated:.6g} "
-            f"(false in general, erratum E2)",
+            f"the paper's reduction says {certificate.eps_dd_reduction_as_stated:.6g} (false in "
+            f"general, erratum E2{sound})",
         )
