@@ -1,0 +1,310 @@
+"""Convex plans: the known step counts, budgets met, the least cost, and every way to ask."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dd_jax import cli, loss_constants
+from dd_jax.constants import LossConstants, ProblemConstants
+from dd_jax.errors import CertificateRefused
+from dd_jax.guarantees import renyi, utility
+from dd_jax.oracles import linear
+from dd_jax.plans import plan_convex
+
+BUDGETS = {"order": 2, "eps_dp": 1.0, "eps_dd": 0.1}
+
+
+def problem(kappa=10.0, l2=1.0, lipschitz=1.0):
+    loss = LossConstants("test loss", True, True, lipschitz=lipschitz, smoothness=(kappa - 1) * l2)
+    return ProblemConstants(loss, l2)
+
+
+# κ, ε_dd: K_U of the paper, of its proof and of the optimal bound at the paper's σ² and
+# η = 1/(2M); then of the optimal bound at its own σ² for η = 1/(2M), 1/M and 2/(2λ+β); ε_dp = 1.
+KNOWN_STEPS = [
+    (2, 0.1, 19, 4, 3, 5, 2, 2),
+    (2, 0.01, 37, 10, 7, 9, 4, 3),
+    (10, 0.1, 93, 17, 16, 23, 11, 6),
+    (10, 0.01, 185, 41, 38, 45, 22, 12),
+    (100, 0.1, 922, 162, 161, 230, 115, 58),
+    (100, 0.01, 1843, 393, 390, 460, 230, 116),
+]
+
+
+def plan_by_command(capsys, kappa, eps_dd, **options):
+    arguments = ["plan", "--n", "100", "--dim", "1", "--l2", "1", "--lipschitz", "1"]
+    arguments += ["--smoothness", f"{kappa - 1}", "--order", "2", "--eps-dp", "1"]
+    arguments += ["--eps-dd", f"{eps_dd}", "--json"]
+    for name, value in options.items():
+        arguments += [f"--{name.replace('_', '-')}", f"{value}"]
+    assert cli.main(arguments) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("row", KNOWN_STEPS)
+def test_known_delete_steps_come_out_of_the_command(capsys, row):
+    kappa, eps_dd, paper, unrelaxed, optimal, half, whole, most = row
+    noise = 4 * 2 / (1 * 100**2)
+    shared = {"noise_variance": noise, "step_size": 1 / (2 * kappa)}
+    own = plan_by_command(capsys, kappa, eps_dd)
+    found = plan_by_command(capsys, kappa, eps_dd, **shared)["accountants"]
+    assert own["accountants"]["paper"]["delete_steps"] == paper == found["paper"]["delete_steps"]
+    assert found["unrelaxed"]["delete_steps"] == unrelaxed
+    assert found["optimal"]["delete_steps"] == optimal
+    for step_size, steps in ((1 / (2 * kappa), half), (2 / (1 + kappa), most)):
+        found = plan_by_command(capsys, kappa, eps_dd, step_size=step_size)
+        assert found["delete_steps"] == steps
+        assert 0.33 <= found["noise_variance"] / noise <= 0.5
+    assert own["delete_steps"] == whole
+    assert own["step_size"] == pytest.approx(1 / kappa)
+
+
+@pytest.mark.parametrize("row", KNOWN_STEPS[2:])
+def test_optimal_needs_a_quarter_and_an_eighth_of_the_papers_steps(row):
+    kappa, eps_dd = row[:2]
+    options = {"n": 100, "dim": 1, "order": 2, "eps_dp": 1.0, "eps_dd": eps_dd}
+    paper = plan_convex(problem(kappa), accountant="paper", **options)
+    half = plan_convex(problem(kappa), step_size=1 / (2 * kappa), **options)
+    whole = plan_convex(problem(kappa), **options)
+    assert half.delete_steps <= paper.delete_steps / 4
+    assert whole.delete_steps <= paper.delete_steps / 8
+    assert max(half.noise_variance, whole.noise_variance) <= paper.noise_variance / 2
+
+
+@given(kappa=st.floats(10, 1e6), ratio=st.floats(1e-10, 0.9), order=st.floats(1.1, 100))
+def test_optimal_is_cheaper_at_any_budget(kappa, ratio, order):
+    options = {"n": 1000, "dim": 3, "order": order, "eps_dp": 0.7, "eps_dd": 0.7 * ratio}
+    paper = plan_convex(problem(kappa), accountant="paper", **options)
+    unrelaxed = plan_convex(problem(kappa), accountant="unrelaxed", **options)
+    half = plan_convex(problem(kappa), step_size=1 / (2 * kappa), **options)
+    whole = plan_convex(problem(kappa), **options)
+    assert half.delete_steps <= paper.delete_steps / 4 + 1
+    assert whole.delete_steps <= paper.delete_steps / 8 + 1
+    assert half.delete_steps <= unrelaxed.delete_steps <= paper.delete_steps
+    assert half.noise_variance < unrelaxed.noise_variance < paper.noise_variance
+    assert max(half.noise_variance, whole.noise_variance) <= paper.noise_variance / 2
+
+
+def test_golden_values():
+    """λ = β = L = 1, n = 100, η = 1/4, σ² = 4e-4; every ε over q."""
+    options = {"n": 100, "dim": 1, "order": 2, "eps_dp": 2.0, "eps_dd": 1.1, "step_size": 0.25}
+    optimal = plan_convex(problem(2), noise_variance=4e-4, **options)
+    certificate = with_steps(optimal, 400, 5).certificate()
+    assert certificate.eps_dp / 2 == pytest.approx(0.4375, rel=1e-12)
+    assert certificate.eps_dd_request / 2 == pytest.approx(0.02464, abs=5e-6)
+    assert with_steps(optimal, 5, 5).certificate().eps_dp_joint / 4 == pytest.approx(
+        0.26968, abs=5e-6
+    )
+    paper = plan_convex(problem(2), noise_variance=4e-4, accountant="paper", **options)
+    certificate = with_steps(paper, 400, 5).certificate()
+    assert certificate.eps_dp / 2 == pytest.approx(1)
+    assert certificate.eps_dd / 2 == pytest.approx(0.5353, abs=5e-5)
+
+
+def with_steps(plan, learn_steps, delete_steps):
+    import dataclasses
+
+    return dataclasses.replace(plan, learn_steps=learn_steps, delete_steps=delete_steps)
+
+
+@pytest.mark.parametrize("accountant", ["optimal", "unrelaxed", "paper"])
+@settings(max_examples=60)
+@given(
+    kappa=st.floats(1, 1e4),
+    l2=st.floats(1e-3, 10),
+    lipschitz=st.floats(0.01, 100),
+    n=st.integers(1, 10**6),
+    dim=st.integers(1, 1000),
+    order=st.floats(1.01, 50),
+    eps_dp=st.floats(1e-3, 100),
+    eps_dd=st.floats(1e-6, 100),
+)
+def test_a_plan_meets_its_budgets(accountant, kappa, l2, lipschitz, n, dim, order, eps_dp, eps_dd):
+    """The certificate and, for the linear loss, the exact law; one step less would miss."""
+    plan = plan_convex(
+        problem(kappa, l2, lipschitz),
+        n=n,
+        dim=dim,
+        order=order,
+        eps_dp=eps_dp,
+        eps_dd=eps_dd,
+        accountant=accountant,
+    )
+    certificate = plan.certificate()
+    assert certificate.eps_dp <= eps_dp * (1 + 1e-12)
+    assert certificate.eps_dp == pytest.approx(eps_dp, rel=1e-9)  # no noise is wasted
+    assert certificate.eps_dd <= eps_dd
+    if plan.delete_steps > 1:
+        fewer = with_steps(plan, plan.learn_steps, plan.delete_steps - 1).certificate()
+        assert fewer.eps_dd > eps_dd
+    law = (lipschitz, l2, plan.noise_variance, n, plan.step_size)
+    slack = 1 + 1e-9
+    for learned in (0, 1, 7, math.inf):
+        exact = linear.renyi(order, *law, plan.learn_steps + learned, 0)
+        assert exact <= certificate.eps_dp * slack
+    exact = linear.renyi(order, *law, math.inf, plan.delete_steps)
+    assert exact <= certificate.eps_dd * slack
+    exact = linear.renyi(order, *law, plan.learn_steps, plan.delete_steps)
+    assert exact <= certificate.eps_dd_request * slack + 1e-300
+    if accountant == "optimal":
+        assert exact == pytest.approx(certificate.eps_dd_request, rel=1e-9, abs=1e-300)
+
+
+@given(
+    eps_dp=st.floats(0.01, 20),
+    eps_dd=st.floats(1e-4, 20),
+    log_delta=st.floats(-12, -1),
+    kappa=st.floats(1, 1000),
+)
+def test_epsilon_delta_budgets_go_through_gaussian_dp(eps_dp, eps_dd, log_delta, kappa):
+    delta = 10**log_delta
+    plan = plan_convex(problem(kappa), n=1000, dim=5, delta=delta, eps_dp=eps_dp, eps_dd=eps_dd)
+    certificate = plan.certificate()
+    assert plan.order is None
+    assert certificate.eps_dp == pytest.approx(eps_dp, rel=1e-6)
+    assert certificate.eps_dp == certificate.epsilon_dp
+    assert certificate.eps_dd <= eps_dd * (1 + 1e-9)
+    assert renyi.gdp_delta(certificate.mu_dp, eps_dp) <= delta * (1 + 1e-9)
+    mu_dp, mu_dd = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in (eps_dp, eps_dd))
+    expected = 1.0
+    if plan.step_size < 1:
+        expected = math.log(mu_dp / mu_dd) / -math.log1p(-plan.step_size)
+    assert plan.delete_steps == pytest.approx(max(1, expected), abs=1.001)
+    assert plan.noise_variance == pytest.approx(2 * (2 - plan.step_size) / (mu_dp * 1000) ** 2)
+
+
+def test_unit_gaussian_dp_beats_renyi_conversions():
+    """μ = 1 at δ = 1e-5 is ε = 4.38."""
+    plan = plan_convex(problem(2), n=1000, dim=5, **BUDGETS)
+    assert plan.certificate(delta=1e-5).epsilon_dp == pytest.approx(4.377, abs=5e-4)
+
+
+def test_deletion_budget_above_the_privacy_budget_takes_one_step():
+    for eps_dd in (1.0, 5.0):
+        plan = plan_convex(problem(), n=100, dim=1, order=2, eps_dp=1.0, eps_dd=eps_dd)
+        assert plan.delete_steps == 1
+        assert plan.certificate().warnings[0] == (
+            f"the deletion budget {eps_dd:g} is not below the privacy budget 1: deletion needs no "
+            f"step, and one is taken so that the risk stays bounded"
+        )
+
+
+def test_a_linear_loss_may_use_the_largest_step_and_forgets_at_once():
+    plan = plan_convex(ProblemConstants(loss_constants.linear(), 0.5), n=100, dim=2, **BUDGETS)
+    assert plan.step_size == 2.0
+    assert plan.delete_steps == 1
+    certificate = plan.certificate()
+    assert certificate.eps_dp == pytest.approx(1.0)
+    assert certificate.eps_dd == 0.0
+    assert certificate.advantage_bound == 0.0
+
+
+@settings(max_examples=40)
+@given(
+    kappa=st.floats(1, 1000),
+    slack=st.floats(1.01, 1e4),
+    ratio=st.floats(1e-6, 1),
+    edits=st.integers(1, 50),
+    accountant=st.sampled_from(["optimal", "unrelaxed", "paper"]),
+)
+def test_target_risk_is_met_at_the_least_cost(kappa, slack, ratio, edits, accountant):
+    options = {"n": 1000, "dim": 4, "order": 2, "eps_dp": 1.0, "eps_dd": ratio}
+    options |= {"edits_per_request": edits, "accountant": accountant}
+    plain = plan_convex(problem(kappa), **options)
+    floor = utility.excess_risk_floor(1.0, kappa - 1, plain.noise_variance, 4, plain.step_size)
+    target = slack * floor
+    plan = plan_convex(problem(kappa), target_risk=target, **options)
+    certificate = plan.certificate()
+    assert certificate.risk_bound <= target * (1 + 1e-9)
+    assert certificate.eps_dp <= 1 + 1e-12
+    assert certificate.eps_dd <= ratio * (1 + 1e-12)
+    same_noise = plan_convex(
+        problem(kappa), target_risk=target, noise_variance=plain.noise_variance, **options
+    )
+    assert plan.delete_steps <= same_noise.delete_steps
+    if plan.delete_steps > 1:
+        for noise in (1, 1.001, 1.1, 2, 10, 100):
+            noisier = plan_convex_or_none(
+                problem(kappa), target, plain.noise_variance * noise, options
+            )
+            assert noisier is None or noisier.delete_steps >= plan.delete_steps
+
+
+def plan_convex_or_none(constants, target, noise, options):
+    try:
+        return plan_convex(constants, target_risk=target, noise_variance=noise, **options)
+    except CertificateRefused:
+        return None
+
+
+def test_spare_risk_buys_fewer_deletion_steps():
+    options = {"n": 1000, "dim": 2, "order": 2, "eps_dp": 1.0, "eps_dd": 1e-3}
+    plain = plan_convex(problem(100), **options)
+    generous = plan_convex(problem(100), target_risk=1.0, **options)
+    assert generous.delete_steps < plain.delete_steps / 2
+    assert generous.noise_variance > plain.noise_variance
+
+
+def test_default_learning_is_within_a_tenth_of_the_least_risk():
+    for accountant in ("optimal", "unrelaxed"):
+        plan = plan_convex(problem(), n=10**4, dim=20, accountant=accountant, **BUDGETS)
+        floor = utility.excess_risk_floor(1.0, 9.0, plan.noise_variance, 20, plan.step_size)
+        assert plan.certificate().risk_bound_learned <= 1.1 * floor
+        shorter = with_steps(plan, plan.learn_steps - 1, plan.delete_steps)
+        assert shorter.certificate().risk_bound_learned > 1.1 * floor
+
+
+def test_the_papers_plan_is_its_theorem():
+    plan = plan_convex(problem(), n=1000, dim=20, accountant="paper", **BUDGETS)
+    assert plan.step_size == pytest.approx(1 / 20)
+    assert plan.noise_variance == pytest.approx(8e-6)
+    assert plan.init_variance == pytest.approx(8e-6 / (1 - 1 / 40))
+    assert plan.learn_steps == math.ceil(40 * math.log(10**6 / 160))
+    certificate = plan.certificate()
+    assert certificate.risk_bound_paper is None  # deletion alone needs fewer steps than utility
+    longer = with_steps(plan, plan.learn_steps, math.ceil(40 * math.log(50)))
+    assert longer.certificate().risk_bound_paper == pytest.approx(10 * 10 * 2 * 20 / 10**6)
+    assert longer.certificate().risk_bound < longer.certificate().risk_bound_paper
+    assert "accountant='optimal' certifies the same run with smaller ones" in " ".join(
+        certificate.warnings
+    )
+
+
+def test_clipped_glm_uses_the_clip_norm():
+    clipped = ProblemConstants(loss_constants.squared(feature_norm=2.0), 0.5, clip_norm=0.3)
+    plan = plan_convex(clipped, n=1000, dim=3, **BUDGETS)
+    as_huber = ProblemConstants(
+        LossConstants("huberised", True, True, lipschitz=0.3, smoothness=4.0), 0.5
+    )
+    expected = plan_convex(as_huber, n=1000, dim=3, **BUDGETS)
+    assert plan.noise_variance == expected.noise_variance
+    assert plan.delete_steps == expected.delete_steps
+    statements = [a.statement for a in plan.certificate().assumptions]
+    assert "record gradients are clipped to norm 0.3" in statements
+
+
+def test_clipping_that_never_acts_is_no_obstacle():
+    softmax = loss_constants.softmax(num_classes=5)
+    plain = plan_convex(ProblemConstants(softmax, 0.1), n=1000, dim=15, **BUDGETS)
+    idle = plan_convex(ProblemConstants(softmax, 0.1, clip_norm=1.5), n=1000, dim=15, **BUDGETS)
+    assert idle.noise_variance == plain.noise_variance
+
+
+def test_label_plan_uses_half_the_label_sensitivity_and_says_so():
+    squared = ProblemConstants(loss_constants.squared(feature_norm=2.0, label_bound=1.5), 0.5)
+    plan = plan_convex(squared, n=1000, dim=3, protects="label", **BUDGETS)
+    assert plan.noise_variance == pytest.approx(
+        2 * 3.0**2 * (2 - plan.step_size * 0.5) / (0.5 * 1000**2)
+    )
+    certificate = plan.certificate()
+    assert "every deleted label" in certificate.claim
+    assert "label-DP only: features and the presence of a record are not protected" in (
+        certificate.warnings
+    )
+    huber = ProblemConstants(loss_constants.huber(threshold=0.7), 0.5)
+    by_record = plan_convex(huber, n=1000, dim=3, **BUDGETS)
+    by_label = plan_convex(huber, n=1000, dim=3, protects="label", **BUDGETS)
+    assert by_label.noise_variance == by_record.noise_variance
