@@ -167,9 +167,9 @@ def test_plane_factorises_for_a_separable_objective():
     assert plane.values == pytest.approx(np.outer(*(law.values for law in lines)), rel=1e-11)
 
 
-@pytest.mark.parametrize("steps", [2, 37, 250])
+@pytest.mark.parametrize("steps", [2, 37, 400])
 def test_matrix_powers_equal_single_steps(steps):
-    """Slow mixing, so that one step more or less still shows after 250."""
+    """Slow mixing, so that one step more or less still shows after 400."""
     where = grid.grid_for(-0.25, 0.25, 0.02, NOISE)
     phase = Phase(lambda models: models + 0.02 * np.tanh(40 * models - 1), steps)
     at_once = grid.law_after([phase], 0.02, NOISE, 0.1, where)
