@@ -51,10 +51,12 @@ class Requester(NamedTuple):
     Attributes:
         init: `key -> memory`.
         act: `(key, memory, observation) -> (memory, edit)`; every edit has the same r.
+        max_requests: how many requests it can make, or None for any number.
     """
 
     init: Callable[[Array], Any]
     act: Callable[[Array, Any, Observation], tuple[Any, Edit]]
+    max_requests: int | None = None
 
 
 def interact(
@@ -87,6 +89,11 @@ def interact(
         InputError: a record outside the domain, or an observable index out of range.
     """
     observed = _observed_mask(observe, num_requests)
+    if requester.max_requests is not None and num_requests > requester.max_requests:
+        raise InputError(
+            f"num_requests = {num_requests}, but the requester's stream holds "
+            f"{requester.max_requests}; lengthen the stream or ask for fewer requests."
+        )
     if is_concrete(database):
         check_database(database, mechanism)
     database, inside = mechanism.domain.project(database)

@@ -28,7 +28,6 @@ def fixed_stream(stream: Edit) -> Requester:
     """A non-adaptive requester: request i is entry i of the stream, whatever is released.
 
     Its edits do not depend on a key, so under a vmap over seeds the database is not copied.
-    The interaction must be no longer than the stream.
     """
 
     def act(key, memory, observation):
@@ -36,7 +35,7 @@ def fixed_stream(stream: Edit) -> Requester:
         edit = jax.tree.map(lambda leaf: leaf[observation.request - 1], stream)
         return memory, edit
 
-    return Requester(init=lambda key: (), act=act)
+    return Requester(init=lambda key: (), act=act, max_requests=stream.index.shape[0])
 
 
 def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> Requester:

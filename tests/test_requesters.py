@@ -78,6 +78,17 @@ def test_largest_loss_is_not_adaptive_unless_it_observes():
     assert rows[2] != rows[3]
 
 
+def test_a_stream_shorter_than_the_interaction_is_refused():
+    database = signed(6, 3)
+    stream = requesters.stack_edits([dd.deletion(LOSS, database, [row]) for row in (0, 1)])
+    with pytest.raises(dd.InputError) as error:
+        served(requesters.fixed_stream(stream), database, 3)
+    assert str(error.value) == (
+        "num_requests = 3, but the requester's stream holds 2; "
+        "lengthen the stream or ask for fewer requests."
+    )
+
+
 def test_bad_streams_are_refused():
     database = signed(6, 3)
     one, two = dd.deletion(LOSS, database, [0]), dd.deletion(LOSS, database, [1, 2])
