@@ -16,17 +16,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from dd_jax.errors import InputError
 from dd_jax.oracles._common import check_finite, check_order, check_positive, check_steps
+from dd_jax.oracles._kinks import FinePair
 
 _MASS_TOLERANCE = 1e-9
 _COARSEST = 0.5  # largest spacing, in standard deviations of the noise
 _COARSEST_STRETCHED = 0.9  # and in units of the scale on which a step's integrand varies
 _TINY = 1e-290  # densities below this have lost digits
 _NEARLY_TINY = 1e-270
-_UPSAMPLING = {1: 32, 2: 4}
 
 
 class Phase(NamedTuple):
@@ -251,7 +251,7 @@ def total_variation(law0: Density, law1: Density) -> float:
 
 def hockey_stick(epsilon, law0: Density, law1: Density):
     """δ(ε) = ∫ (p₀ - e^ε p₁)₊: law0 and law1 are (ε, δ)-close in this direction and no closer."""
-    epsilon, pair = check_finite("epsilon", epsilon), _FinePair(law0, law1)
+    epsilon, pair = check_finite("epsilon", epsilon), _fine_pair(law0, law1)
     deltas = [pair.hockey_stick(value) for value in epsilon.ravel()]
     return np.reshape(deltas, epsilon.shape)[()]
 
@@ -262,44 +262,11 @@ def trade_off(type_one, null: Density, alternative: Density):
     By duality T(α) = sup_ε 1 - δ(ε) - e^ε α with δ the hockey-stick divergence of the alternative
     from the null. Under μ-GDP T(α) ≥ Φ(Φ⁻¹(1 - α) - μ).
     """
-    type_one, pair = check_finite("type_one", type_one), _FinePair(alternative, null)
+    type_one, pair = check_finite("type_one", type_one), _fine_pair(alternative, null)
     if not np.all((type_one >= 0) & (type_one <= 1)):
         raise InputError(f"type_one = {type_one} is not in [0, 1]; give probabilities.")
     errors = [pair.least_type_two(alpha) for alpha in type_one.ravel()]
     return np.reshape(errors, type_one.shape)[()]
-
-
-class _FinePair:
-    """Two densities interpolated to a finer grid, for integrals with kinks."""
-
-    def __init__(self, law0: Density, law1: Density):
-        _check_same_grid(law0, law1)
-        factor = _UPSAMPLING[law0.grid.dim]
-        self.first, self.second = (_upsample(law.normalised, factor) for law in (law0, law1))
-        self.cell = law0.grid.cell / factor**law0.grid.dim
-
-    def hockey_stick(self, epsilon) -> float:
-        """∫ (p₀ - e^ε p₁)₊."""
-        difference = self.first - np.exp(epsilon) * self.second
-        return min(1.0, max(0.0, _positive_part(difference) * self.cell))
-
-    def least_type_two(self, alpha) -> float:
-        """sup_ε 1 - δ(ε) - e^ε α; concave in e^ε, so a bounded line search finds it."""
-
-        def total(epsilon):
-            return self.hockey_stick(epsilon) + np.exp(epsilon) * alpha
-
-        bounds, options = (-self._extent, self._extent), {"xatol": 1e-7}
-        found = optimize.minimize_scalar(total, bounds=bounds, method="bounded", options=options)
-        # Laws that are almost equal have a kink at ε = 0, which a line search only approaches.
-        return max(0.0, 1.0 - min(found.fun, total(0.0)))
-
-    @cached_property
-    def _extent(self) -> float:
-        """Largest |log(p₀/p₁)| where it matters."""
-        matters = np.minimum(self.first, self.second) > 1e-13 * self.first.max()
-        ratios = np.log(self.first[matters] / self.second[matters])
-        return float(np.abs(ratios).max(initial=0.0)) + 1.0
 
 
 def _run_phase(phase, step_size, deviation, density) -> Density:
@@ -364,44 +331,9 @@ def _kernel(axis, targets, deviation):
     return kernel / (deviation * np.sqrt(2 * np.pi))
 
 
-def _positive_part(values) -> float:
-    """Sum of the positive part of smooth values, its kinks resolved inside their cells."""
-    values = np.moveaxis(values, _steepest_axis(values), -1)
-    left, right = values, np.roll(values, -1, -1)
-    # On a cell f(t) = left + slope·t - bend·t(1-t), t in [0, 1].
-    slope, bend = (
-        right - left,
-        (np.roll(values, 1, -1) - left - right + np.roll(values, -2, -1)) / 4,
-    )
-    crossing = (left > 0) != (right > 0)
-    root = np.where(crossing, left / np.where(crossing, -slope, 1.0), 0.0)
-    begin = np.where(left > 0, 0.0, root)
-    end = np.where(right > 0, 1.0, root)
-
-    def primitive(t):
-        return left * t + slope * t**2 / 2 - bend * (t**2 / 2 - t**3 / 3)
-
-    return float(np.sum(primitive(end) - primitive(begin)))
-
-
-def _steepest_axis(values) -> int:
-    """The axis along which the values cross zero most, by the size of their jumps."""
-    neighbours = [np.roll(values, -1, axis) for axis in range(values.ndim)]
-    jumps = [np.abs(values - n)[(values > 0) != (n > 0)].sum() for n in neighbours]
-    return int(np.argmax(jumps))
-
-
-def _upsample(values, factor):
-    """Trigonometric interpolation to `factor` times as many points along every axis."""
-    for axis in range(values.ndim):
-        size = values.shape[axis]
-        spectrum = np.fft.rfft(values, axis=axis)
-        if size % 2 == 0:
-            last = [slice(None)] * values.ndim
-            last[axis] = -1
-            spectrum[tuple(last)] /= 2
-        values = np.fft.irfft(spectrum, n=size * factor, axis=axis) * factor
-    return values
+def _fine_pair(law0, law1) -> FinePair:
+    _check_same_grid(law0, law1)
+    return FinePair(law0.normalised, law1.normalised, law0.grid.cell)
 
 
 def _common_support(law0, law1):
