@@ -22,8 +22,8 @@ class FinePair:
 
     def hockey_stick(self, epsilon) -> float:
         """∫ (p₀ - e^ε p₁)₊."""
-        difference = self.first - np.exp(epsilon) * self.second
-        return min(1.0, max(0.0, positive_part(difference) * self.cell))
+        difference = self.first - np.exp(min(epsilon, 600.0)) * self.second
+        return min(1.0, positive_part(difference, self.first) * self.cell)
 
     def least_type_two(self, alpha) -> float:
         """sup_ε 1 - δ(ε) - e^ε α; concave in e^ε, so a bounded line search finds it."""
@@ -44,9 +44,14 @@ class FinePair:
         return float(np.abs(ratios).max(initial=0.0)) + 1.0
 
 
-def positive_part(values) -> float:
-    """Sum of the positive part of smooth values, its kinks resolved inside their cells."""
-    values = np.moveaxis(values, _steepest_axis(values), -1)
+def positive_part(values, upper) -> float:
+    """Sum of the positive part of smooth values, its kinks resolved inside their cells.
+
+    No cell counts for more than `upper` allows there, which bounds the values from above: it keeps
+    rounding errors harmless that a large e^ε has blown up.
+    """
+    axis = _steepest_axis(values)
+    values, upper = np.moveaxis(values, axis, -1), np.moveaxis(upper, axis, -1)
     left, right = values, np.roll(values, -1, -1)
     # On a cell f(t) = left + slope·t - bend·t(1-t), t in [0, 1].
     slope, bend = (
@@ -61,7 +66,8 @@ def positive_part(values) -> float:
     def primitive(t):
         return left * t + slope * t**2 / 2 - bend * (t**2 / 2 - t**3 / 3)
 
-    return float(np.sum(primitive(end) - primitive(begin)))
+    most = 1.01 * np.maximum(0.0, np.maximum(upper, np.roll(upper, -1, -1)))
+    return float(np.sum(np.clip(primitive(end) - primitive(begin), 0.0, most)))
 
 
 def _steepest_axis(values) -> int:

@@ -57,7 +57,7 @@ def test_line_agrees_with_the_gaussian_law(steps):
     assert grid.total_variation(p, r) == pytest.approx(
         gaussian.advantage(exact_p, exact_r), abs=2e-9
     )
-    epsilon = np.array([0.0, 0.3, 1.5, 6.0])
+    epsilon = np.array([0.0, 0.3, 1.5, 6.0, 25.0, 60.0, 1e4])
     expected = gaussian.hockey_stick(epsilon, exact_p, exact_r)
     assert grid.hockey_stick(epsilon, p, r) == pytest.approx(expected, abs=2e-9)
     alphas = np.array([0.0, 0.01, 0.2, 0.5, 0.9, 1.0])
