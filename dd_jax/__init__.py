@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors
     from dd_jax import (
+        attacks,
         constants,
         data,
         ensemble,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     )
 
 _SUBMODULES = (
+    "attacks",
     "constants",
     "data",
     "ensemble",

@@ -53,11 +53,16 @@ def _usage() -> str:
 
 
 def _run(name: str, options: list[str]) -> int:
+    import inspect
+
     import tyro
 
     command = importlib.import_module(f"dd_jax.cli.{name}")
     config = tyro.cli(
-        command.Config, prog=f"dd-jax {name}", args=options, description=command.Config.__doc__
+        command.Config,
+        prog=f"dd-jax {name}",
+        args=options,
+        description=inspect.getdoc(command.Config),
     )
     return command.main(config)
 

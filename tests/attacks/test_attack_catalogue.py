@@ -51,7 +51,7 @@ def test_common_parameters_are_checked_before_anything_runs():
     with pytest.raises(InputError, match="seeds = 0; give at least 1"):
         find("sum").run(jax.random.key(0), seeds=0)
     with pytest.raises(InputError, match="confidence = 1; give a number between 0 and 1"):
-        find("sum").run(jax.random.key(0), confidence=1)
+        find("median").run(jax.random.key(0), confidence=1, n=2)
 
 
 def test_the_same_key_gives_the_same_result():

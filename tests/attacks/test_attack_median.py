@@ -9,6 +9,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, median
+from dd_jax.attacks.estimate import clopper_pearson
 from dd_jax.errors import InputError
 
 
@@ -84,6 +85,9 @@ def test_success_at_101_records_and_requests_4_to_12():
         assert row["exact"] == median.exact_success(101, row["step"])
         assert row["bound_simple"] <= row["bound"] < row["exact"]
         assert row["high"] - row["low"] < 0.03
+        # Nine requests and the blind control: each interval at a tenth of the risk.
+        hits = round(row["success"] * 10_000)
+        assert (row["low"], row["high"]) == clopper_pearson(hits, 10_000, 1 - 0.001 / 10)
     # Narrow enough to tell the exact value from the bound where they differ.
     assert result.rows[0]["low"] > result.rows[0]["bound"] + 0.3
     assert result.exact == result.rows[-1]["exact"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dd_jax.attacks import find, password
+from dd_jax.attacks.estimate import clopper_pearson
 from dd_jax.errors import InputError
 from dd_jax.guarantees.inference import advantage_soundness
 from dd_jax.types import Edit, replacement
@@ -35,7 +36,7 @@ def test_learning_ignores_the_data_and_is_uniform():
     assert np.all(np.abs(counts - 1_000) < 150)
 
 
-@pytest.mark.parametrize("record", range(7))
+@pytest.mark.parametrize("record", [3, 4, 5])
 def test_the_first_request_arms_iff_it_carries_the_password(record):
     edit = replacement([1], jnp.array([record], jnp.int32))
     got = outputs(DATABASE, edit, model(password.LEARNED, 4))
@@ -43,7 +44,7 @@ def test_the_first_request_arms_iff_it_carries_the_password(record):
     assert np.all(got.value == int(record == 4))
 
 
-@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("row", [0, 1])
 def test_an_armed_curator_releases_the_deleted_records_bit(row):
     edit = replacement([row], jnp.zeros(1, jnp.int32))
     armed = outputs(DATABASE, edit, model(password.READY, 1))
@@ -73,6 +74,9 @@ def test_the_reduction_is_refuted_and_the_nonadaptive_claim_is_not():
     result = find("password").run(jax.random.key(0), seeds=3_000, passwords=50)
     seen, blind = result.rows
     assert seen["success"] == 1.0
+    # Two advantages at once, each the difference of two proportions: a quarter of the risk each.
+    low, _ = clopper_pearson(3_000, 3_000, 1 - 0.001 / 4)
+    assert seen["low"] == pytest.approx(low - (1 - low))
     assert blind["low"] <= 1 / 50 <= blind["high"]
     assert blind["high"] < 0.15
     epsilon = result.theory["eps_dd_nonadaptive"]

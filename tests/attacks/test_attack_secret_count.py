@@ -8,6 +8,7 @@ from scipy import integrate, stats
 
 import dd_jax as dd
 from dd_jax.attacks import find, laplace, secret_count
+from dd_jax.attacks.estimate import advantage
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.errors import InputError
 
@@ -119,6 +120,10 @@ def test_both_variants_from_one_run():
     assert rows[AS_STATED, 100]["success"] < 0.52
     assert rows[REPAIRED, 1]["success"] < rows[REPAIRED, 10]["success"]
     assert all(row["low"] <= row["exact"] <= row["high"] for row in result.rows)
+    widest = max(result.rows, key=lambda row: row["high"] - row["low"])
+    # Ten advantages at once, near one half in each arm: as wide as a tenth of the risk makes them.
+    half = advantage(1_024 + 400, 1_024 - 400, 2_048, 1 - 0.001 / 10)
+    assert widest["high"] - widest["low"] == pytest.approx(half.high - half.low, rel=0.1)
     assert [finding.refuted for finding in result.findings] == [True, True, False, False]
     assert result.theory["log_ratio_of_one_release"] <= 1 + 1e-6
 
