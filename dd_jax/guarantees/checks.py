@@ -82,7 +82,10 @@ def delta(value):
 
 
 def step_size_strict(step_size, l2, smoothness):
-    """η, refused unless η < 1/(λ+β): the condition of the paper's proof."""
+    """η, refused unless η < 1/(λ+β): the condition of the paper's proof.
+
+    `lem:T_is_bijective_and_lipschitz`, part 1.
+    """
     step_size = positive("step_size", step_size)
     limit = 1 / (positive("l2", l2) + nonnegative("smoothness", smoothness))
     _refuse_step_size(step_size < limit, step_size, limit, "below 1/(λ+β)", "smaller than")
@@ -90,7 +93,10 @@ def step_size_strict(step_size, l2, smoothness):
 
 
 def step_size_optimal(step_size, l2, smoothness):
-    """η, refused unless η ≤ 2/(2λ+β): every step is then a (1-ηλ)-Lipschitz map."""
+    """η, refused unless η ≤ 2/(2λ+β): every step is then a (1-ηλ)-Lipschitz map.
+
+    `lem:T_is_bijective_and_lipschitz`, part 2.
+    """
     step_size = positive("step_size", step_size)
     limit = 2 / (2 * positive("l2", l2) + nonnegative("smoothness", smoothness))
     fits = step_size <= limit * (1 + _ROUNDING)

@@ -1,4 +1,4 @@
-"""What remains of a deleted record, for convex smooth losses.
+"""What remains of a deleted record (`dfn:deletion`), for convex smooth losses.
 
 The record was present for K_I steps (`present_steps`, counted from its first insertion to its last
 deletion) and then the curator took K_U steps (`delete_steps`) without it. The comparator is the run

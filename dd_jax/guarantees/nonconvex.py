@@ -203,7 +203,7 @@ def gibbs_divergence_tuned(
 
     Guarantee: from any start. It also bounds KL(Θ_K‖π).
     Assumes: loss β-smooth and bounded by b; ϑ < 3/4.
-    Tightens `thm:convergence`.
+    Tightens `thm:convergence` through `lem:lsi_perturbation` (erratum E5).
     """
     rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
     exponent = -times(rate, checks.steps("num_steps", num_steps))

@@ -19,7 +19,8 @@ _NAMES = {
 def require_convex(problem: ProblemConstants, protects: Protects) -> None:
     """Refuse a convex certificate unless the field is a convex, smooth loss's gradient.
 
-    Erratum E1: clipping keeps convexity for single-index losses only.
+    Erratum E1: clipping keeps convexity for single-index losses only, whatever
+    `lem:clipping_retains_convexity` says; β it keeps always (`lem:clipping_retains_smoothness`).
     """
     loss = problem.loss
     if not loss.convex:
@@ -39,7 +40,11 @@ def require_convex(problem: ProblemConstants, protects: Protects) -> None:
 
 
 def require_nonconvex(problem: ProblemConstants) -> None:
-    """Refuse the Gibbs-law certificate unless the loss itself is bounded, Lipschitz and smooth."""
+    """Refuse the Gibbs-law certificate unless the loss itself is bounded, Lipschitz and smooth.
+
+    Erratum E1: a clipped loss need not stay bounded, whatever `lem:clipping_retains_boundedness`
+    says.
+    """
     loss = problem.loss
     if loss.bound is None:
         raise CertificateRefused(
