@@ -141,6 +141,18 @@ _ATTACKS = (
         "password",
         {"seeds": 10_000, "n": 10, "passwords": 1_000, "order": 2.0, "confidence": CONFIDENCE},
     ),
+    Attack(
+        "clipping",
+        "a clipped convex loss that is no GLM is never forgotten, whatever its certificate says",
+        Claim(
+            "gradient clipping keeps convexity, so thm:unlearning_accuracy_convex certifies "
+            "(q, ε_dp)-Rényi DP and (q, ε_dd)-data-deletion with any clipped convex loss",
+            "lem:clipping_retains_convexity (erratum E1)",
+            "paper",
+        ),
+        "clipping",
+        {"seeds": 4_000, "n": 100_000, "order": 2.0, "confidence": 1 - 1e-6},
+    ),
 )
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ATTACKS}

@@ -40,7 +40,7 @@ def test_listing_does_not_import_jax():
 
 
 def test_unknown_names_and_parameters():
-    with pytest.raises(InputError, match="no attack 'nope'; choose one of fixed-model, median, "):
+    with pytest.raises(InputError, match=r"no attack 'nope'; choose one of .*fixed-model, "):
         find("nope")
     with pytest.raises(InputError) as error:
         find("sum").run(jax.random.key(0), n=4)

@@ -1,0 +1,285 @@
+"""The convex certificate of a clipped loss that is no single-index GLM, refuted (erratum E1).
+
+Two kinds of convex quadratic records, mirror images with one stiff axis each, are clipped at L = 1.
+Clipped, their fields bend each other's way: averaged, the curvature along their axis of symmetry is
+negative, and the regulariser λ only just makes up for it. Along that axis nothing contracts, so a
+record moves the model at every step and is never forgotten, where the paper's remark on clipping
+(`lem:clipping_retains_convexity`) lets `thm:unlearning_accuracy_convex` certify ε_dp and ε_dd.
+
+There are n records but few distinct ones, so a row here stands for `count` equal records: the mean
+of clipped gradients, and with it the law of every model, is the same as with n rows.
+"""
+
+import functools
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.estimate import simultaneous
+from dd_jax.attacks.game import PostDeletionView
+from dd_jax.attacks.result import AttackResult, Claim, Finding
+from dd_jax.attacks.separation import Separation, separate
+from dd_jax.constants import LossConstants
+from dd_jax.ensemble import neighbours
+from dd_jax.erm import Problem
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import inference
+from dd_jax.interaction import interact
+from dd_jax.losses.base import Loss, deletion
+from dd_jax.noisy_gd import Schedule, mechanism
+from dd_jax.plans import Plan, plan_convex
+from dd_jax.requesters import fixed_stream, stack_edits
+from dd_jax.types import Edit, num_records, replacement
+
+CLIP_NORM = 1.0
+SHARE = 0.266
+GRADIENT_NORM = 1.5
+STIFF, SOFT = 1.0, 0.02
+STIFF_AXIS = np.array([np.sqrt(3) / 2, 0.5])
+SLOPE_AXIS = np.array([1.0, 0.0])
+DIMENSION = 2
+EPS_DP, EPS_DD = 1.0, 0.1
+FEWEST_RECORDS, MOST_RECORDS = 1_000, 1_000_000
+TARGET_ROW = 3
+LEARNED, DELETED = "after learning", "after deletion"
+
+
+class Records(NamedTuple):
+    """`count` equal records with the loss θᵀHθ/2 + ⟨g, θ⟩: H = curvature, g = slope."""
+
+    curvature: Float[Array, "*m 2 2"]
+    slope: Float[Array, "*m 2"]
+    count: Float[Array, "*m"]
+
+
+def loss(name: str, *, single_index: bool) -> Loss:
+    """The quadratic loss of `Records`: convex, β = 1, Lipschitz only once clipped."""
+    constants = LossConstants(
+        name, convex=True, single_index=single_index, smoothness=STIFF, domain="H ≤ I"
+    )
+    return Loss(_value, constants, _template, null_record=_null, batch_gradient=_sum_of_gradients)
+
+
+def _value(params, record):
+    return params @ record.curvature @ params / 2 + record.slope @ params
+
+
+def _template(database):
+    return jnp.zeros(2, database.slope.dtype)
+
+
+def _null(database):
+    zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), database)
+    return zero._replace(count=jnp.ones_like(zero.count))
+
+
+def _sum_of_gradients(params, rows, clip_norm):
+    """(m/n) Σ count · clip(Hθ + g) over m rows: divided by m, the mean over n records."""
+    gradients = rows.curvature @ params + rows.slope
+    norms = jnp.sqrt(jnp.sum(gradients**2, axis=-1))
+    clip = jnp.asarray(clip_norm, norms.dtype)
+    weight = rows.count * clip / jnp.maximum(norms, clip)
+    return weight @ gradients * (num_records(rows) / jnp.sum(rows.count))
+
+
+class Shape(NamedTuple):
+    """The two mirrored kinds of records and what follows from them.
+
+    Attributes:
+        curvatures, slopes: H and g of the two kinds; ‖g‖ = 1.5, so both are clipped at θ = 0.
+        axis: e, the axis of symmetry.
+        balance: slope of the linear records that cancel the mean clipped gradient at θ = 0.
+        bend: eᵀJe, the curvature along e of the mean clipped field at θ = 0, without λ.
+    """
+
+    curvatures: np.ndarray
+    slopes: np.ndarray
+    axis: np.ndarray
+    balance: np.ndarray
+    bend: float
+
+
+def shape(*, single_index: bool) -> Shape:
+    """The counterexample, or its single-index twin: the same stiff axes, g along them, no rest.
+
+    With u = g/‖g‖ the clipped field's Jacobian is (1/‖g‖)(I - uuᵀ)H; e is the eigenvector of its
+    symmetric part with the most negative eigenvalue, for the first kind, and the second kind is the
+    mirror image about e. Single-index records have u along the stiff axis, and a Jacobian of zero.
+    """
+    stiff = np.outer(STIFF_AXIS, STIFF_AXIS)
+    skew = STIFF * stiff + SOFT * (np.eye(2) - stiff)
+    axis = np.linalg.eigh(_symmetric(_clipped_jacobian(skew, SLOPE_AXIS)))[1][:, 0]
+    axis = axis * np.sign(axis @ SLOPE_AXIS)
+    first, direction = (STIFF * stiff, STIFF_AXIS) if single_index else (skew, SLOPE_AXIS)
+    mirror = 2 * np.outer(axis, axis) - np.eye(2)
+    mean = 2 * SHARE * (direction @ axis) * axis
+    return Shape(
+        np.stack([first, mirror @ first @ mirror]),
+        GRADIENT_NORM * np.stack([direction, mirror @ direction]),
+        axis,
+        -mean / (1 - 2 * SHARE),
+        float(2 * SHARE * axis @ _clipped_jacobian(first, direction) @ axis),
+    )
+
+
+def _clipped_jacobian(curvature, direction) -> np.ndarray:
+    return (np.eye(2) - np.outer(direction, direction)) @ curvature / GRADIENT_NORM
+
+
+def _symmetric(matrix) -> np.ndarray:
+    return (matrix + matrix.T) / 2
+
+
+def database(form: Shape, n: int) -> Records:
+    """Both kinds, the balancing linear records, and the target, a linear record with slope -e."""
+    kind = round(SHARE * n)
+    flat = np.zeros((2, 2, 2))
+    return Records(
+        jnp.asarray(np.concatenate([form.curvatures, flat]), jnp.float32),
+        jnp.asarray(np.stack([*form.slopes, form.balance, -form.axis]), jnp.float32),
+        jnp.asarray([kind, kind, n - 2 * kind - 1, 1], jnp.float32),
+    )
+
+
+def alternative(form: Shape) -> Edit:
+    """The neighbour: the target's slope is e instead of -e."""
+    flat, slope = jnp.zeros((1, 2, 2), jnp.float32), jnp.asarray(form.axis[None], jnp.float32)
+    return replacement([TARGET_ROW], Records(flat, slope, jnp.ones(1, jnp.float32)))
+
+
+def problem(*, single_index: bool) -> Problem:
+    """The clipped problem; λ = -(curvature along e of the counterexample), κ about 25."""
+    name = "quadratic_glm" if single_index else "quadratic"
+    l2 = -shape(single_index=False).bend
+    return Problem(loss(name, single_index=single_index), l2, CLIP_NORM)
+
+
+def trial(key: Array, records: Records, *, case: Problem, schedule: Schedule) -> dict[str, Array]:
+    """Learn, then delete the target: θ_0 for the privacy claim, θ_1 for the deletion claim."""
+    stream = fixed_stream(stack_edits([deletion(case.loss, records, [TARGET_ROW])]))
+    _, transcript = interact(key, mechanism(case, schedule), stream, records, num_requests=1)
+    view = PostDeletionView.cut(transcript, request=1, row=TARGET_ROW)
+    return {LEARNED: transcript.releases[0], DELETED: view.first}
+
+
+def measure(key: Array, case: Problem, plan: Plan, order, seeds: int, confidence: float) -> dict:
+    """Sound lower bounds on the divergence of neighbouring runs, by release."""
+    form = shape(single_index=case.loss.constants.single_index)
+    schedule = Schedule(
+        plan.step_size,
+        plan.noise_variance,
+        plan.init_variance,
+        plan.learn_steps,
+        plan.delete_steps,
+    )
+    fn = functools.partial(trial, case=case, schedule=schedule)
+    pair = neighbours(fn, key, seeds, database(form, plan.n), alternative(form), chunk=seeds)
+    return {
+        release: separate(pair.present[release], pair.absent[release], order, confidence)
+        for release in (LEARNED, DELETED)
+    }
+
+
+def linearised_renyi(plan: Plan, order: float, delete_steps: int) -> float:
+    """R_q = qΔ²/(2 Var) to first order at θ = 0, where the field along e is flat.
+
+    Δ = 2ηK_L/n, Var = v₀ + 2ησ²(K_L + K_U): both grow without end, and so does R_q.
+    """
+    shift = 2 * plan.step_size * plan.learn_steps / plan.n
+    steps = plan.learn_steps + delete_steps
+    variance = plan.init_variance + 2 * plan.step_size * plan.noise_variance * steps
+    return float(order * shift**2 / (2 * variance))
+
+
+def refusal(case: Problem, n: int, order: float) -> str:
+    """Why `plan_convex` refuses this problem; empty if it does not."""
+    try:
+        plan_convex(case, n=n, dim=DIMENSION, order=order, eps_dp=EPS_DP, eps_dd=EPS_DD)
+    except CertificateRefused as refused:
+        return str(refused)
+    return ""
+
+
+def run(
+    key: Array, attack: Attack, *, seeds: int, n: int, order: float, confidence: float
+) -> AttackResult:
+    """Both clipped problems under the settings of the paper's theorem, and what samples refute."""
+    if not FEWEST_RECORDS <= n <= MOST_RECORDS:
+        raise InputError(f"n = {n}; give {FEWEST_RECORDS} to {MOST_RECORDS} records (float32).")
+    if seeds < 2:
+        raise InputError(f"seeds = {seeds}; give at least 2: half of them fit the test.")
+    skew, twin = (problem(single_index=single_index) for single_index in (False, True))
+    # Both problems have the same λ, β and L, and the theorem knows nothing else of them.
+    plan = plan_convex(
+        twin, n=n, dim=DIMENSION, order=order, eps_dp=EPS_DP, eps_dd=EPS_DD, accountant="paper"
+    )
+    stated, tight = plan.certificate(), replace(plan, accountant="optimal").certificate()
+    each = simultaneous(confidence, 4)
+    keys = jax.random.split(key)
+    broken = measure(keys[0], skew, plan, order, seeds, each)
+    sound = measure(keys[1], twin, plan, order, seeds, each)
+    bounds = {LEARNED: stated.eps_dp, DELETED: stated.eps_dd}
+    tight_bounds = {LEARNED: tight.eps_dp, DELETED: tight.eps_dd}
+    return AttackResult(
+        attack=attack.name,
+        measure="advantage",
+        estimate=broken[DELETED].advantage._replace(confidence=confidence),
+        bound=float(inference.advantage_neighbours_linear(order, stated.eps_dd)),
+        bound_means="what the refuted certificate allows after the deletion, √(ε_dd/(2q))",
+        findings=_findings(attack, broken, sound, bounds, tight_bounds, refusal(skew, n, order)),
+        rows=(*_rows("no GLM", broken, bounds), *_rows("GLM", sound, tight_bounds)),
+        theory={
+            "renyi_linearised_after_learning": linearised_renyi(plan, order, 0),
+            "renyi_linearised_after_deletion": linearised_renyi(plan, order, plan.delete_steps),
+            "learn_steps": plan.learn_steps,
+            "delete_steps": plan.delete_steps,
+        },
+    )
+
+
+def _rows(name: str, measured: dict[str, Separation], bounds: dict[str, float]) -> list[dict]:
+    return [
+        {
+            "clipped loss": name,
+            "release": release,
+            "advantage": found.advantage.value,
+            "renyi_at_least": found.renyi_low,
+            "certified": bounds[release],
+        }
+        for release, found in measured.items()
+    ]
+
+
+def _findings(attack, broken, sound, bounds, tight_bounds, refused) -> tuple[Finding, ...]:
+    kept = Claim(
+        "clipping a single-index loss keeps its convex certificate",
+        "dd_jax.plans.plan_convex",
+        "ours",
+    )
+    refuses = Claim(
+        "no convex certificate is issued for a clipped loss that is not single-index",
+        "dd_jax.plans.conditions.require_convex",
+        "ours",
+    )
+    return (
+        Finding(attack.claim, _beyond(broken, bounds), _evidence(broken, bounds)),
+        Finding(kept, _beyond(sound, tight_bounds), _evidence(sound, tight_bounds)),
+        Finding(refuses, not refused, refused or "a certificate was issued"),
+    )
+
+
+def _beyond(measured: dict[str, Separation], bounds: dict[str, float]) -> bool:
+    return any(found.renyi_low > bounds[release] for release, found in measured.items())
+
+
+def _evidence(measured: dict[str, Separation], bounds: dict[str, float]) -> str:
+    return "; ".join(
+        f"{release} the divergence is at least {found.renyi_low:.4g}, "
+        f"certified {bounds[release]:.4g}"
+        for release, found in measured.items()
+    )

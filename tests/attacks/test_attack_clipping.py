@@ -1,0 +1,107 @@
+"""Erratum E1: clipping a loss that is no GLM breaks its convex certificate."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax import erm
+from dd_jax.attacks import clipping, find
+from dd_jax.errors import CertificateRefused, InputError
+
+KINDS = pytest.mark.parametrize("single_index", [False, True], ids=["no GLM", "GLM"])
+
+
+def one_row_per_record(records):
+    count = np.asarray(records.count, int)
+    rows = jax.tree.map(lambda leaf: jnp.asarray(np.repeat(np.asarray(leaf), count, 0)), records)
+    return rows._replace(count=jnp.ones(count.sum(), jnp.float32))
+
+
+@KINDS
+@pytest.mark.parametrize("theta", [(0.0, 0.0), (0.3, -0.2), (-2.0, 1.0), (4.0, 5.0)])
+def test_rows_with_counts_have_the_gradient_of_all_records(single_index, theta):
+    records = clipping.database(clipping.shape(single_index=single_index), 1_000)
+    problem = clipping.problem(single_index=single_index)
+    theta = jnp.array(theta)
+    short = erm.gradient(problem, theta, records)
+    full = erm.reference_gradient(problem, theta, one_row_per_record(records))
+    np.testing.assert_allclose(short, full, atol=2e-6)
+    assert int(records.count.sum()) == 1_000
+
+
+@KINDS
+def test_the_mean_gradient_is_balanced_by_lawful_records(single_index):
+    form = clipping.shape(single_index=single_index)
+    assert np.linalg.norm(form.balance) <= 1
+    assert np.linalg.norm(form.axis) == pytest.approx(1)
+    np.testing.assert_allclose(np.linalg.norm(form.slopes, axis=1), 1.5)
+    curvatures = np.linalg.eigvalsh(form.curvatures)
+    assert curvatures.min() >= -1e-12
+    assert curvatures.max() <= 1 + 1e-12
+    records = clipping.database(form, 1_000_000)
+    field = erm.gradient(clipping.problem(single_index=single_index), jnp.zeros(2), records)
+    np.testing.assert_allclose(field, 0, atol=3e-6)
+
+
+def field_along_axis(single_index, distance):
+    form = clipping.shape(single_index=single_index)
+    records = clipping.database(form, 1_000_000)
+    problem = clipping.problem(single_index=single_index)
+    ends = (jnp.asarray(side * distance * form.axis, jnp.float32) for side in (1, -1))
+    ahead, behind = (erm.gradient(problem, theta, records) for theta in ends)
+    return (ahead - behind) @ form.axis / (2 * distance)
+
+
+def test_along_the_axis_the_regulariser_only_makes_up_for_the_clipped_losses():
+    l2 = clipping.problem(single_index=False).l2
+    assert 0.04 < l2 < 0.045
+    assert abs(field_along_axis(False, 0.02)) < 0.02 * l2
+    # The single-index twin is flat where it is clipped, so the regulariser contracts in full.
+    assert field_along_axis(True, 0.02) == pytest.approx(l2, rel=0.02)
+
+
+@pytest.mark.slow
+def test_the_certificate_is_refuted_at_one_in_a_million_and_the_glms_is_not():
+    result = find("clipping").run(jax.random.key(0), seeds=1_500)
+    assert result.parameters["confidence"] == 1 - 1e-6
+    assert [finding.refuted for finding in result.findings] == [True, False, False]
+    assert not result.ours_refuted
+    learned, deleted, twin_learned, twin_deleted = result.rows
+    assert learned["renyi_at_least"] > 2 > learned["certified"] == pytest.approx(1)
+    assert deleted["renyi_at_least"] > 2
+    assert deleted["certified"] == pytest.approx(0.1, rel=0.01)
+    assert twin_learned["renyi_at_least"] <= twin_learned["certified"] < 1
+    assert twin_deleted["renyi_at_least"] <= twin_deleted["certified"]
+    assert learned["renyi_at_least"] < result.theory["renyi_linearised_after_learning"]
+    assert result.estimate.low > result.bound == pytest.approx(np.sqrt(0.1 / 4), rel=0.01)
+
+
+def test_the_library_refuses_the_first_and_certifies_the_second():
+    skew, twin = (clipping.problem(single_index=kind) for kind in (False, True))
+    with pytest.raises(CertificateRefused, match="erratum E1"):
+        dd.plan_convex(skew, n=100_000, dim=2, order=2.0, eps_dp=1.0, eps_dd=0.1)
+    assert "leaves no convex certificate" in clipping.refusal(skew, 100_000, 2.0)
+    assert clipping.refusal(twin, 100_000, 2.0) == ""
+
+
+def test_a_certificate_that_was_issued_counts_against_us(monkeypatch):
+    monkeypatch.setattr(clipping, "refusal", lambda *_: "")
+    monkeypatch.setattr(clipping, "measure", lambda *_: {})
+    monkeypatch.setattr(clipping, "_rows", lambda *_: ())
+    args = (find("clipping"), {}, {}, {}, {}, "")
+    assert clipping._findings(*args)[2].refuted
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n": 10}, "n = 10; give 1000 to 1000000 records (float32)."),
+        ({"seeds": 1}, "seeds = 1; give at least 2: half of them fit the test."),
+    ],
+)
+def test_refusals(parameters, message):
+    with pytest.raises(InputError) as error:
+        find("clipping").run(jax.random.key(0), **parameters)
+    assert str(error.value) == message
