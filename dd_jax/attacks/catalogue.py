@@ -153,6 +153,24 @@ _ATTACKS = (
         "clipping",
         {"seeds": 4_000, "n": 100_000, "order": 2.0, "confidence": 1 - 1e-6},
     ),
+    Attack(
+        "recoding",
+        "one release seen, the other rows recoded by its sign: no deletion step undoes it",
+        Claim(
+            "a deletion bound for non-adaptive requests, ε_dd, also holds once a release was seen",
+            "ε_dd of thm:unlearning_accuracy_convex without its condition (erratum E2)",
+            "prior work",
+        ),
+        "recoding",
+        {
+            "seeds": 20_000,
+            "n": 20,
+            "releases": 8,
+            "epsilon": 1.0,
+            "order": 2.0,
+            "confidence": CONFIDENCE,
+        },
+    ),
 )
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ATTACKS}

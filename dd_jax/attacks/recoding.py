@@ -1,0 +1,284 @@
+"""The recoding requester: it carries a deleted record past any number of deletion steps.
+
+Noisy-GD with the linear loss -⟨θ, x⟩ in one dimension, and a target x = ±1. The requester sees φ_0
+and recodes every other row to sign(φ_0); the target's owner deletes it in the same request. From
+then on the models sit at ±(n-1)/(nλ), on the side of φ_0, which was drawn with the target inside:
+what is left of the target is the divergence of two coins, Φ(μ/2) and Φ(-μ/2), however many steps
+follow (erratum E2). Against a record that stays the coin comes on top of ε_dp (erratum E9).
+"""
+
+import functools
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from dd_jax import losses
+from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.estimate import Estimate, advantage, simultaneous
+from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax.attacks.recoding_law import L2, LIPSCHITZ, exact_renyi, law
+from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.separation import renyi_lower_bound
+from dd_jax.ensemble import neighbours
+from dd_jax.erm import Problem
+from dd_jax.errors import InputError
+from dd_jax.guarantees import adaptive, inference, renyi
+from dd_jax.interaction import Requester, interact
+from dd_jax.noisy_gd import Schedule, mechanism
+from dd_jax.plans import Plan, plan_convex
+from dd_jax.types import Edit, replacement
+
+TARGET_ROW = 0
+CONDITION = 10.0
+LEARN_STEPS = 100
+DELETED_SHARE = 0.01
+MOST_RELEASES = 64
+DELETED, STAYS = "is deleted", "stays"
+
+
+def make_plan(n: int, order: float, epsilon: float) -> Plan:
+    """Noisy-GD for ε_dp = `epsilon` and ε_dd = ε_dp/100; η = 1/(10λ), so steps contract by 0.9.
+
+    Learning goes on until the target's trace is all that it can be (0.9¹⁰⁰ of it is missing).
+    """
+    problem = Problem(losses.linear(feature_norm=LIPSCHITZ), L2)
+    plan = plan_convex(
+        problem,
+        n=n,
+        dim=1,
+        order=order,
+        eps_dp=epsilon,
+        eps_dd=DELETED_SHARE * epsilon,
+        edits_per_request=n,
+        step_size=1 / (CONDITION * L2),
+    )
+    return replace(plan, learn_steps=LEARN_STEPS)
+
+
+def requester(n: int, *, deletes: bool) -> Requester:
+    """Every request puts sign(φ_0) into the other rows and, if `deletes`, 0 into the target's.
+
+    Shown nothing, it writes sign(0) = 0 everywhere.
+    """
+    rows = jnp.arange(0 if deletes else 1, n, dtype=jnp.int32)
+
+    def act(key, memory, observation):
+        del key
+        seen = jnp.where(observation.visible, jnp.sign(observation.release), memory)
+        record = jnp.where(rows[:, None] == TARGET_ROW, jnp.zeros_like(seen), seen)
+        return seen, Edit(rows, record)
+
+    return Requester(init=lambda key: jnp.zeros(1, jnp.float32), act=act)
+
+
+def adversary(key: Array, view: PostDeletionView) -> Array:
+    """The target was +1 if the model is on the positive side; one guess per release."""
+    del key
+    return view.releases[:, 0] > 0
+
+
+def trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Outcome:
+    """The target goes at request 1; later requests change nothing and only add deletion steps."""
+    curator = mechanism(Problem(losses.linear(), L2), Schedule(*schedule, *steps))
+    curious = requester(records.shape[0], deletes=True)
+    return play(key, Stage(curator, curious, records, TARGET_ROW, 1, releases, (0,)), adversary)
+
+
+def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Array:
+    """The target stays; its observer sees the last release alone."""
+    curator = mechanism(Problem(losses.linear(), L2), Schedule(*schedule, *steps))
+    curious = requester(records.shape[0], deletes=False)
+    options = {"num_requests": releases, "observe": (0,)}
+    _, transcript = interact(key, curator, curious, records, **options)
+    return transcript.releases[-1, 0]
+
+
+class Measured(NamedTuple):
+    """One release: the advantage and what it shows of R_q, beside the exact values."""
+
+    target: str
+    steps: int
+    estimate: Estimate
+    exact: float
+    renyi_low: float
+    renyi: float
+
+
+def measure(key: Array, plan: Plan, order, seeds: int, releases: int, confidence) -> list[Measured]:
+    """The deleted target along 1, 2, 4, … requests, and a target that stays, at the last one."""
+    records = jnp.zeros((plan.n, 1), jnp.float32).at[TARGET_ROW].set(1)
+    other = replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32))
+    schedule = (plan.step_size, plan.noise_variance, plan.init_variance)
+    options = {"steps": (plan.learn_steps, plan.delete_steps), "releases": releases}
+    gone_key, stay_key = jax.random.split(key)
+    fn = functools.partial(trial, **options)
+    gone = membership(fn, gone_key, seeds, records, other, schedule)
+    fn = functools.partial(staying_trial, **options)
+    stays = neighbours(fn, stay_key, seeds, records, other, schedule)
+    shown = [2**k for k in range(int(math.log2(releases)) + 1)]
+    each = simultaneous(confidence, len(shown) + 1)
+    judge = functools.partial(_measured, plan, order, seeds, each)
+    positive = [(0.0, math.inf)]
+    found = [
+        judge(
+            DELETED,
+            0,
+            m * plan.delete_steps,
+            positive,
+            gone.present[:, m - 1],
+            gone.absent[:, m - 1],
+        )
+        for m in shown
+    ]
+    after = releases * plan.delete_steps
+    test = law(plan, after, 0).staying_test()
+    guesses = [_inside(np.asarray(models), test) for models in stays]
+    return [*found, judge(STAYS, after, 0, test, *guesses)]
+
+
+def _inside(values: np.ndarray, intervals) -> np.ndarray:
+    return np.any([(values > low) & (values <= high) for low, high in intervals], axis=0)
+
+
+def _measured(plan, order, seeds, confidence, target, present, deleted, test, ones, zeros):
+    hits = (int(ones.sum()), int(zeros.sum()))
+    return Measured(
+        target,
+        present + deleted,
+        advantage(*hits, seeds, confidence),
+        law(plan, present, deleted).advantage(test),
+        float(renyi_lower_bound(order, *hits, seeds, confidence)),
+        exact_renyi(plan, order, present, deleted),
+    )
+
+
+class Bounds(NamedTuple):
+    """What is claimed for p = 0 and certified for p = 1, as ε and as an advantage."""
+
+    plain: dict[str, tuple[float, float]]
+    certified: dict[str, tuple[float, float]]
+
+
+def bounds(plan: Plan, order: float) -> Bounds:
+    """ε_dd and ε_dp alone, against ε_dd + ε_dp and 2ε_dp, with 2Φ(μ/2) - 1 at μ = √(2ε/q)."""
+    found = plan.certificate(adaptivity=1)
+
+    def both(eps):
+        return float(eps), float(inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, eps)))
+
+    return Bounds(
+        {DELETED: both(found.eps_dd), STAYS: both(found.eps_dp)},
+        {DELETED: both(found.eps_dd_adaptive), STAYS: both(found.eps_dp_adaptive)},
+    )
+
+
+def run(
+    key: Array,
+    attack: Attack,
+    *,
+    seeds: int,
+    n: int,
+    releases: int,
+    epsilon: float,
+    order: float,
+    confidence: float,
+) -> AttackResult:
+    """What a 1-adaptive requester leaves of a deleted record, and adds to one that stays."""
+    _check(n, releases, epsilon)
+    plan = make_plan(n, order, epsilon)
+    measured = measure(key, plan, order, seeds, releases, confidence)
+    limits = bounds(plan, order)
+    last = measured[-2]
+    mu = renyi.gdp_from_linear_renyi(order, epsilon)
+    return AttackResult(
+        attack=attack.name,
+        measure="advantage",
+        estimate=last.estimate._replace(confidence=confidence),
+        bound=limits.certified[DELETED][1],
+        bound_means="certified for p = 1: 2Φ(μ/2) - 1 with ε_dd + ε_dp = qμ²/2",
+        exact=last.exact,
+        theory={
+            "renyi_deleted": last.renyi,
+            "renyi_of_the_coin": float(adaptive.recoding_leak(order, mu)),
+            "renyi_stays": measured[-1].renyi,
+            "renyi_of_the_coin_and_eps_dp": float(adaptive.recoding_leak_staying(order, mu)),
+            "eps_dp": limits.plain[STAYS][0],
+            "eps_dd": limits.plain[DELETED][0],
+            "eps_dd_certified": limits.certified[DELETED][0],
+            "eps_dp_certified": limits.certified[STAYS][0],
+        },
+        findings=_findings(attack, measured, limits),
+        rows=tuple(_row(m, limits) for m in measured),
+    )
+
+
+def _row(measured: Measured, limits: Bounds) -> dict:
+    return row(
+        {"target": measured.target, "steps after": measured.steps},
+        measured.estimate,
+        measured.exact,
+        certified=limits.certified[measured.target][1],
+        p0_bound=limits.plain[measured.target][1],
+        renyi_low=measured.renyi_low,
+        renyi=measured.renyi,
+    )
+
+
+def _findings(attack, measured: list[Measured], limits: Bounds) -> tuple[Finding, ...]:
+    *gone, stays = measured
+    promise = Claim(
+        "one release is (q, ε_dp) for a record that stays, whatever the requester saw",
+        "thm:unlearning_accuracy_convex (1), read as a promise to a record (erratum E9)",
+        "paper",
+    )
+    certified = Claim(
+        "with p = 1: ε_dd + ε_dp for a deleted record, 2ε_dp for one that stays",
+        "dd_jax.plans.Plan.certificate",
+        "ours",
+    )
+    eps, allowed = limits.plain[STAYS]
+    return (
+        Finding(
+            attack.claim,
+            _beyond(gone[-1], limits.plain),
+            f"{gone[-1].steps} steps later R_q is at least {gone[-1].renyi_low:.4g} "
+            f"(exactly {gone[-1].renyi:.4g}), claimed {limits.plain[DELETED][0]:.4g}",
+        ),
+        Finding(
+            promise,
+            _beyond(stays, limits.plain),
+            f"advantage at least {stays.estimate.low:.4f} where {allowed:.4f} is the most that "
+            f"ε_dp = {eps:.4g} allows; R_q is exactly {stays.renyi:.4g}",
+        ),
+        Finding(
+            certified,
+            any(_beyond(m, limits.certified) for m in measured),
+            f"R_q is exactly {gone[-1].renyi:.4g} within {limits.certified[DELETED][0]:.4g}, and "
+            f"{stays.renyi:.4g} within {limits.certified[STAYS][0]:.4g}",
+        ),
+        exact_law_finding(
+            "the advantage is the one computed from the law of the recoded models",
+            "dd_jax.attacks.recoding.law, dd_jax.oracles.linear.recoding_renyi",
+            [(m.estimate, m.exact) for m in measured],
+        ),
+    )
+
+
+def _beyond(measured: Measured, limits: dict[str, tuple[float, float]]) -> bool:
+    """Whether samples are outside a bound, on R_q or on the advantage."""
+    eps, allowed = limits[measured.target]
+    return measured.renyi_low > eps or measured.estimate.low > allowed
+
+
+def _check(n: int, releases: int, epsilon: float) -> None:
+    if n < 5:
+        raise InputError(f"n = {n}; give at least 5 records.")
+    if not 1 <= releases <= MOST_RELEASES:
+        raise InputError(f"releases = {releases}; give 1 to {MOST_RELEASES}.")
+    if not 0 < epsilon < math.inf:
+        raise InputError(f"epsilon = {epsilon}; give a finite number > 0.")
