@@ -58,7 +58,7 @@ def issue(
         warnings=words.warnings(plan, question, numbers, reported),
         **reported,
         **_mus(numbers),
-        **_epsilons(numbers, question.delta),
+        **_epsilons(plan, numbers, question.delta, reported),
         **{name: getattr(numbers, name) for name in _RISKS},
     )
 
@@ -80,12 +80,15 @@ def _mus(numbers: Numbers) -> dict:
     }
 
 
-def _epsilons(numbers: Numbers, delta: float | None) -> dict:
+def _epsilons(plan: Plan, numbers: Numbers, delta: float | None, reported: dict) -> dict:
     """The headline numbers as ε of (ε, δ), each by the best conversion that applies to it."""
+    names = {f"epsilon_{name}": f"eps_{name}" for name in ("dp", "dd", "dd_adaptive")}
+    if delta is None:
+        return dict.fromkeys(names)
+    if plan.order is None:
+        return {new: reported[name] for new, name in names.items()}
 
     def convert(eps, gaussian, linear):
-        if delta is None:
-            return None
         if gaussian:
             return renyi.gdp_epsilon(renyi.gdp_from_linear_renyi(numbers.order, eps), delta)
         if linear:

@@ -153,6 +153,7 @@ def test_a_plan_meets_its_budgets(accountant, kappa, l2, lipschitz, n, dim, orde
         assert exact == pytest.approx(certificate.eps_dd_request, rel=1e-9, abs=1e-300)
 
 
+@settings(max_examples=30)
 @given(
     eps_dp=st.floats(0.01, 20),
     eps_dd=st.floats(1e-4, 20),

@@ -17,7 +17,6 @@ from dd_jax.guarantees import renyi
 from dd_jax.oracles import gaussian, grid
 from dd_jax.plans import plan_convex, plan_nonconvex
 
-
 SLACK = 1 + 1e-7  # rounding of the oracles
 TINY = 1e-9  # below this the grid oracle is rounding
 

@@ -1,0 +1,415 @@
+"""Certificates say what a plan's settings really give, all of it, and survive a JSON round trip."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+import dd_jax as dd
+from dd_jax import loss_constants
+from dd_jax.constants import DataCheck, LossConstants, ProblemConstants
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, utility
+from dd_jax.plans import Certificate, Plan, plan_composition, plan_convex, plan_nonconvex
+
+LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
+TANH = ProblemConstants(loss_constants.tanh_margin(), 2.0)
+CLIPPED = ProblemConstants(loss_constants.softmax(num_classes=3), 0.1, clip_norm=0.5)
+
+
+def convex(**options):
+    defaults = {"n": 1000, "dim": 10, "order": 2, "eps_dp": 1.0, "eps_dd": 0.1}
+    return plan_convex(LOGISTIC, **(defaults | options))
+
+
+def bounded(**options):
+    defaults = {"n": 100, "dim": 1, "order": 2, "eps_dp": 1.0, "eps_dd": 0.5}
+    return plan_nonconvex(TANH, **(defaults | {"noise_variance": 4.0} | options))
+
+
+def composed(**options):
+    defaults = {"n": 1000, "dim": 30, "order": 2, "eps_dp": 1.0, "num_requests": 10}
+    defaults |= {"learn_steps": 100, "delete_steps": 5, "step_size": 0.2}
+    return plan_composition(CLIPPED, **(defaults | options))
+
+
+PLANS = {
+    "optimal": convex,
+    "unrelaxed": lambda: convex(accountant="unrelaxed"),
+    "paper": lambda: convex(accountant="paper", edits_per_request=3),
+    "gaussian": lambda: convex(order=None, delta=1e-5),
+    "label": lambda: plan_convex(
+        ProblemConstants(loss_constants.squared(label_bound=1.0), 0.1),
+        n=1000,
+        dim=10,
+        order=2,
+        eps_dp=1.0,
+        eps_dd=0.1,
+        protects="label",
+    ),
+    "nonconvex": bounded,
+    "nonconvex paper": lambda: bounded(form="paper", noise_variance=None),
+    "composition": composed,
+}
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def test_convex_numbers_are_the_guarantees_at_the_plans_settings():
+    plan = convex(edits_per_request=3)
+    certificate = plan.certificate(2, 4)
+    run = (2, 1.0, 0.1, plan.noise_variance, 1000, plan.step_size)
+    smooth = {"smoothness": 0.25}
+    eps_dp = privacy.privacy_optimal(*run, math.inf, **smooth)
+    eps_dd = deletion.deletion_optimal(*run, plan.delete_steps, **smooth)
+    steps = (plan.learn_steps, plan.delete_steps)
+    assert certificate.eps_dp == eps_dp == certificate.eps_dp_run
+    assert certificate.eps_dp_adaptive == pytest.approx(3 * eps_dp)
+    joint = privacy.privacy_all_releases(*run, *steps, 4, **smooth)
+    assert certificate.eps_dp_joint == pytest.approx(joint)
+    assert certificate.eps_dp_request == pytest.approx(min(3 * eps_dp, joint))
+    assert certificate.eps_dd == eps_dd
+    assert certificate.eps_dd_adaptive == pytest.approx(eps_dd + 2 * eps_dp)
+    before = privacy.privacy_all_releases(*run, *steps, 3, **smooth)
+    assert certificate.eps_dd_request == pytest.approx(min(eps_dd + 2 * eps_dp, before))
+    assert certificate.eps_dd_records == pytest.approx(9 * (eps_dd + 2 * eps_dp))
+    assert certificate.records == 3
+    assert certificate.mu_dd == pytest.approx(math.sqrt(eps_dd))
+    assert certificate.mu_dd_adaptive == pytest.approx(math.sqrt(eps_dd + 2 * eps_dp))
+    assert certificate.advantage_bound == inference.advantage_gdp(certificate.mu_dd_adaptive)
+    assert certificate.eps_dd_reduction_as_stated == certificate.eps_dd_adaptive
+    risk = (1.0, 0.1, 0.25, plan.noise_variance, 1000, 10, plan.step_size, *steps, 3)
+    assert certificate.risk_bound_request == utility.excess_risk_convex(*risk, 4)
+    limits = [utility.excess_risk_convex(*risk, request) for request in (0, math.inf)]
+    assert certificate.risk_bound == max(limits)
+    assert certificate.risk_bound_learned == limits[0]
+
+
+def test_known_looks_make_the_bound_smaller():
+    plan = convex()
+    run = (2, 1.0, 0.1, plan.noise_variance, 1000, plan.step_size)
+    steps = (plan.learn_steps, plan.delete_steps)
+    seen = plan.certificate(request=5, observed=(1, 4), inserted=1)
+    assert seen.adaptivity == 2
+    assert seen.observed == (1, 4)
+    expected = adaptive.deletion_adaptive_intervals(
+        *run, *steps, 5, [1, 4], inserted=1, smoothness=0.25
+    )
+    assert seen.eps_dd_request == pytest.approx(expected)
+    assert seen.eps_dd_request < seen.eps_dd_adaptive
+    expected = adaptive.privacy_adaptive_intervals(
+        *run, *steps, 5, [1, 4], inserted=1, smoothness=0.25
+    )
+    assert seen.eps_dp_request == pytest.approx(expected)
+    # Releases before the insertion and after the deletion are free.
+    assert plan.certificate(request=5, observed=(0, 5, 9), inserted=1).adaptivity == 0
+    # A look just before the deletion leaves nothing to the deletion itself.
+    last = plan.certificate(request=1, observed=(0,))
+    assert last.eps_dd_request == pytest.approx(
+        privacy.privacy_optimal(*run, plan.learn_steps, smoothness=0.25)
+    )
+
+
+def test_a_record_present_for_few_steps_leaves_less():
+    plan = convex()
+    young = plan.certificate(request=3, inserted=2)
+    old = plan.certificate(request=3)
+    assert young.eps_dd == old.eps_dd
+    assert young.eps_dd_request < old.eps_dd_request <= old.eps_dd
+    assert young.eps_dp_joint < old.eps_dp_joint
+
+
+@pytest.mark.parametrize("accountant", ["unrelaxed", "paper"])
+def test_other_accountants_use_their_own_formulas_and_prove_no_gaussian_dp(accountant):
+    plan = convex(accountant=accountant)
+    certificate = plan.certificate(1, 2, delta=1e-5)
+    run = (2, 1.0, 0.1, plan.noise_variance, 1000, plan.step_size)
+    smooth = {"smoothness": 0.25}
+    bound = getattr(privacy, f"privacy_{accountant}")
+    remains = getattr(deletion, f"deletion_{accountant}")
+    eps_dp, eps_dd = bound(*run, math.inf, **smooth), remains(*run, plan.delete_steps, **smooth)
+    assert (certificate.eps_dp, certificate.eps_dd) == (eps_dp, eps_dd)
+    first, later = (bound(*run, k, **smooth) for k in (plan.learn_steps, plan.delete_steps))
+    assert certificate.eps_dp_joint == pytest.approx(first + 2 * later)
+    assert certificate.eps_dd_request == pytest.approx(min(eps_dd + eps_dp, first + later))
+    assert certificate.mu_dp is None
+    assert certificate.mu_dd_adaptive is None
+    assert certificate.advantage_bound == pytest.approx(math.sqrt((eps_dd + eps_dp) / 4))
+    assert certificate.epsilon_dp > plan.certificate().eps_dp
+    optimal = dataclasses.replace(plan, accountant="optimal").certificate(1, 2, delta=1e-5)
+    for name in ("eps_dp", "eps_dd", "eps_dd_adaptive", "epsilon_dp", "advantage_bound"):
+        assert getattr(optimal, name) < getattr(certificate, name)
+
+
+def test_nonconvex_numbers():
+    plan = bounded(edits_per_request=2)
+    unseen, seen = plan.certificate(request=3), plan.certificate(1, 3)
+    run = (2, 1.0, plan.noise_variance, 100, plan.step_size)
+    steps = (plan.learn_steps, plan.delete_steps)
+    shape = (2, 2.0, TANH.loss.smoothness, 1.0, plan.noise_variance, 100, 1, plan.step_size)
+    gibbs = nonconvex.deletion_nonconvex_tuned(*shape, *steps, 2)
+    assert unseen.eps_dd == gibbs == unseen.eps_dd_adaptive == unseen.eps_dd_records
+    assert unseen.eps_dd_request == nonconvex.deletion_nonconvex_tuned(*shape, *steps, 2, 3)
+    run_sum = adaptive.deletion_run_sum(*run, *steps, 3)
+    assert seen.eps_dd == gibbs
+    assert seen.eps_dd_adaptive == run_sum == seen.eps_dd_request
+    assert seen.eps_dd_records == pytest.approx(4 * run_sum)
+    stays = adaptive.privacy_run_sum(*run, *steps, 3)
+    for certificate in (unseen, seen):
+        assert certificate.eps_dp == certificate.eps_dp_joint == stays
+        assert certificate.eps_dp_run == privacy.privacy_lipschitz(*run, max(steps))
+        assert certificate.eps_dp > certificate.eps_dp_run
+        assert certificate.risk_bound_paper > 2  # vacuous
+    assert unseen.mu_dd is None
+    assert seen.mu_dd_adaptive == pytest.approx(math.sqrt(run_sum))
+    assert unseen.advantage_bound == pytest.approx(
+        min(inference.advantage_soundness(2, gibbs), seen.advantage_bound)
+    )
+    assert "Gibbs law" in unseen.comparator
+    assert "one-sided" in unseen.comparator
+    assert "both ways" in seen.comparator
+    assert unseen.risk_bound <= seen.risk_bound
+
+
+@pytest.mark.parametrize(
+    ("dim", "n", "ratio", "paper", "tuned"),
+    [
+        (1, 200, 1, (1.7e7, 8.7e6), (1.2e5, 1.7e4)),
+        (2, 1000, 0.5, (4.7e5, 3.1e5), (1.4e4, 2.9e3)),
+        (10, 1000, 0.25, (2.1e5, 2.1e5), (8.0e3, 3.5e3)),
+    ],
+)
+def test_known_nonconvex_settings(dim, n, ratio, paper, tuned):
+    loss = LossConstants("tanh", False, True, lipschitz=1.0, smoothness=0.77, bound=1.0)
+    options = {"n": n, "dim": dim, "order": 2, "eps_dp": 1.0, "eps_dd": 0.5}
+    for form, expected in (("paper", paper), ("tuned", tuned)):
+        plan = plan_nonconvex(
+            ProblemConstants(loss, 0.77), form=form, noise_variance=1 / ratio, **options
+        )
+        assert float(f"{plan.learn_steps:.1e}") == expected[0]
+        assert float(f"{plan.delete_steps:.1e}") == expected[1]
+        certificate = plan.certificate()
+        assert certificate.eps_dd <= 0.5
+        assert certificate.eps_dp_run <= 1
+        assert certificate.risk_bound < certificate.risk_bound_paper
+
+
+@pytest.mark.parametrize("form", ["sharp", "refined", "tuned", "paper"])
+def test_least_nonconvex_noise_meets_both_budgets_and_wastes_none(form):
+    plan = bounded(form=form, noise_variance=None, n=50, eps_dp=0.3)
+    certificate = plan.certificate()
+    assert certificate.eps_dp_run == pytest.approx(0.3, rel=1e-3)
+    assert certificate.eps_dp_run <= 0.3 * (1 + 1e-12)
+    assert certificate.eps_dd <= 0.5
+    assert plan.init_variance == pytest.approx(plan.noise_variance / 2.0)
+
+
+def test_a_plan_beyond_reach_is_computed_and_says_so():
+    plan = plan_nonconvex(
+        ProblemConstants(loss_constants.tanh_margin(), 0.01),
+        n=10**6,
+        dim=1000,
+        order=4,
+        eps_dp=1.0,
+        eps_dd=0.01,
+    )
+    (warning,) = [w for w in plan.certificate().warnings if "beyond reach" in w]
+    assert warning.startswith(
+        f"beyond reach: learning takes {float(plan.learn_gradients):.3g} gradients of one record ("
+    )
+    assert plan.learn_gradients > 1e15
+    assert not any("beyond reach" in w for w in bounded().certificate().warnings)
+
+
+def test_composition_covers_clipped_losses_that_nothing_else_does():
+    plan = composed()
+    certificate = plan.certificate(3, 10)
+    assert certificate.eps_dp == pytest.approx(1.0)
+    assert certificate.eps_dp == plan.certificate(0, 10).eps_dp_joint
+    assert certificate.eps_dd == pytest.approx(145 / 150)
+    assert certificate.risk_bound is None
+    gaussian = composed(order=None, delta=1e-6)
+    assert gaussian.certificate(0, 10).eps_dp == pytest.approx(1.0)
+
+
+# --- what a plan altered by hand gets -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_altered_settings_get_their_own_certificate(name):
+    plan = PLANS[name]()
+    honest = plan.certificate()
+    halved = {"noise_variance": plan.noise_variance / 2}
+    if plan.kind == "nonconvex":
+        halved["init_variance"] = plan.init_variance / 2
+    if name == "nonconvex paper":
+        halved["step_size"] = plan.step_size * 1e-40  # its limit falls with the noise
+    weaker = dataclasses.replace(plan, **halved).certificate()
+    if name != "nonconvex paper":
+        assert weaker.eps_dp > honest.eps_dp * 1.1
+    assert weaker.eps_dd > honest.eps_dd * 1.1
+    assert weaker.eps_dp != plan.eps_dp_asked
+    if plan.kind == "convex":
+        texts = " ".join(weaker.warnings)
+        assert "that was asked for" in texts
+        shorter = dataclasses.replace(plan, delete_steps=plan.delete_steps - 1).certificate()
+        assert shorter.eps_dd > honest.eps_dd
+
+
+def test_budgets_do_not_enter_the_numbers():
+    plan = convex()
+    other = dataclasses.replace(plan, eps_dp_asked=50.0, eps_dd_asked=40.0, risk_asked=3.0)
+    numbers = {
+        f.name: getattr(plan.certificate(), f.name)
+        for f in dataclasses.fields(Certificate)
+        if f.name not in ("plan", "warnings")
+    }
+    assert numbers == {name: getattr(other.certificate(), name) for name in numbers}
+
+
+def test_no_deletion_step_is_certified_as_it_is():
+    certificate = dataclasses.replace(convex(), delete_steps=0).certificate()
+    assert certificate.eps_dd == certificate.eps_dp
+    assert certificate.risk_bound == math.inf
+    assert "no step follows a deletion: the risk grows with every request, without bound" in (
+        certificate.warnings
+    )
+
+
+# --- meaning ------------------------------------------------------------------------------------
+
+
+def test_assumptions_say_how_each_was_established():
+    grounds = {a.statement: a.established for a in convex().certificate().assumptions}
+    assert grounds["logistic is convex in the model"] == "proved for this loss"
+    records = "all 1000 records are in the domain: ‖features‖ ≤ 1, label in [-1, 1]"
+    assert grounds[records] == "declared by the user"
+    check = DataCheck(1000, LOGISTIC.loss.domain)
+    grounds = {
+        a.statement: a.established for a in convex().certificate(data_check=check).assumptions
+    }
+    assert grounds[records] == "checked on the data"
+    own = ProblemConstants(
+        LossConstants("my loss", True, False, lipschitz=1.0, smoothness=1.0), 0.1
+    )
+    plan = plan_convex(own, n=100, dim=1, order=2, eps_dp=1.0, eps_dd=0.1)
+    grounds = {a.statement: a.established for a in plan.certificate().assumptions}
+    assert grounds["my loss is 1-Lipschitz (L)"] == "declared by the user"
+    assert grounds["step size 0.909091 meets η ≤ 2/(2λ+β)"] == "checked on the plan"
+
+
+def test_data_check_comes_from_the_data():
+    import jax.numpy as jnp
+
+    loss = dd.losses.logistic()
+    database = dd.Labelled(jnp.eye(3), jnp.ones(3))
+    check = dd.losses.check_data(loss, database)
+    assert check == DataCheck(3, loss.constants.domain)
+    problem = dd.Problem(loss, l2=0.1)
+    plan = dd.plan_convex(problem, n=3, dim=3, order=2, eps_dp=1.0, eps_dd=0.1)
+    assert plan.certificate(problem=problem, data_check=check).eps_dp == pytest.approx(1.0)
+    with pytest.raises(InputError, match="row 0 has feature norm"):
+        dd.losses.check_data(loss, dd.Labelled(2 * jnp.eye(3), jnp.ones(3)))
+
+
+def test_warnings_of_low_precision_and_useless_risk():
+    precise = plan_convex(LOGISTIC, n=10**9, dim=10, order=2, eps_dp=1.0, eps_dd=0.1)
+    assert any("run in float64" in w for w in precise.certificate().warnings)
+    useless = plan_convex(LOGISTIC, n=2, dim=100, order=2, eps_dp=0.1, eps_dd=0.01)
+    assert any(
+        "no better than that of the constant model 0" in w for w in useless.certificate().warnings
+    )
+    assert convex().certificate().warnings == ()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_json_round_trips(name):
+    plan = PLANS[name]()
+    assert Plan.from_json(plan.to_json()) == plan
+    for certificate in (
+        plan.certificate(),
+        plan.certificate(2, 5, inserted=1, records=4, delta=1e-6),
+        plan.certificate(request=3, observed=(0, 2)),
+    ):
+        text = certificate.to_json()
+        again = Certificate.from_json(text)
+        assert again == certificate
+        assert again.recomputed() == certificate
+        assert again.to_json() == text
+        assert json.loads(text)["eps_dd"] == certificate.eps_dd or math.isinf(certificate.eps_dd)
+        tampered = dataclasses.replace(again, eps_dd=again.eps_dd / 2)
+        assert tampered.recomputed() != tampered
+
+
+def test_infinite_numbers_survive_json():
+    certificate = dataclasses.replace(convex(), delete_steps=0).certificate()
+    assert '"risk_bound": "inf"' in certificate.to_json()
+    assert Certificate.from_json(certificate.to_json()) == certificate
+
+
+def test_json_of_something_else_is_refused():
+    with pytest.raises(InputError, match=r"this is not JSON .*; give what to_json wrote"):
+        Plan.from_json("{")
+    with pytest.raises(InputError, match=r"this is not a Plan: fields .* are missing or unknown"):
+        Plan.from_json("{}")
+    with pytest.raises(InputError, match=r"this is not a Certificate: fields .*"):
+        Certificate.from_json(convex().to_json())
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_text_holds_claim_numbers_and_grounds(name):
+    certificate = PLANS[name]().certificate(1, 2)
+    text = str(certificate)
+    assert text.startswith("Certificate: (")
+    assert max(map(len, text.splitlines())) <= 100
+    flat = " ".join(text.split())
+    for part in (certificate.comparator, certificate.observer, *certificate.warnings):
+        assert " ".join(part.split()) in flat
+    for assumption in certificate.assumptions:
+        assert str(assumption) in flat
+    for number in (certificate.eps_dp, certificate.eps_dd, certificate.eps_dd_adaptive):
+        assert f"{number:.6g}" in flat
+
+
+def test_stable_field_names():
+    names = [f.name for f in dataclasses.fields(Certificate)]
+    assert names == [
+        "plan", "claim", "comparator", "observer", "adaptivity", "request", "inserted", "observed",
+        "order", "delta", "eps_dp", "eps_dp_run", "eps_dp_adaptive", "eps_dp_request",
+        "eps_dp_joint", "eps_dd", "eps_dd_adaptive", "eps_dd_request", "eps_dd_records", "records",
+        "mu_dp", "mu_dd", "mu_dd_adaptive", "epsilon_dp", "epsilon_dd", "epsilon_dd_adaptive",
+        "advantage_bound", "eps_dd_reduction_as_stated", "risk_bound", "risk_bound_learned",
+        "risk_bound_request", "risk_bound_paper", "assumptions", "warnings",
+    ]  # fmt: skip
+
+
+def test_a_mechanism_runs_from_a_plan():
+    import jax
+    import jax.numpy as jnp
+
+    problem = dd.Problem(dd.losses.logistic(), l2=0.1)
+    plan = dd.plan_convex(problem, n=4, dim=2, order=2, eps_dp=1.0, eps_dd=0.1)
+    database = dd.Labelled(jnp.full((4, 2), 0.5), jnp.ones(4))
+    mechanism = dd.noisy_gd.mechanism(problem, plan)
+    assert mechanism.learn(jax.random.key(0), database).shape == (2,)
+    with pytest.raises(InputError, match="the plan was made for"):
+        dd.noisy_gd.mechanism(dd.Problem(dd.losses.logistic(), l2=0.2), plan)
+    with pytest.raises(CertificateRefused, match="plan again for the problem that is run"):
+        plan.certificate(problem=dd.Problem(dd.losses.logistic(), l2=0.2))
+
+
+def test_planning_never_loads_jax():
+    code = (
+        "import sys\n"
+        "from dd_jax.plans import plan_convex\n"
+        "from dd_jax.constants import ProblemConstants\n"
+        "from dd_jax import loss_constants\n"
+        "p = ProblemConstants(loss_constants.logistic(), 0.1)\n"
+        "print(plan_convex(p, n=9, dim=1, order=2, eps_dp=1, eps_dd=1).certificate(1).eps_dp)\n"
+        "sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'scipy.stats', 'scipy.optimize')))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
