@@ -142,6 +142,17 @@ _ATTACKS = (
         {"seeds": 10_000, "n": 10, "passwords": 1_000, "order": 2.0, "confidence": CONFIDENCE},
     ),
     Attack(
+        "sisa",
+        "users whose surest model is in the first shards leave: SISA no longer looks retrained",
+        Claim(
+            "SISA equals retraining with freshly drawn shards, whoever leaves",
+            "Bourtoule et al. 2021; subsec:gupta_compare",
+            "prior work",
+        ),
+        "sisa",
+        {"seeds": 300, "shards": 6, "noise": 8.0, "confidence": CONFIDENCE},
+    ),
+    Attack(
         "clipping",
         "a clipped convex loss that is no GLM is never forgotten, whatever its certificate says",
         Claim(

@@ -105,9 +105,9 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 
 
 def row(
-    labels: Mapping[str, Any], estimate: Estimate, exact: float, **more: float
+    labels: Mapping[str, Any], estimate: Estimate, exact: float | None, **more: float
 ) -> dict[str, Any]:
-    """One row of a result: what it is for, the estimate, its interval and the exact value."""
+    """One row of a result: its labels, the estimate, its interval, the exact value if known."""
     values = {"success": estimate.value, "low": estimate.low, "high": estimate.high}
     return {**labels, **values, "exact": exact, **more}
 

@@ -45,6 +45,10 @@ class Config:
     """Number of possible passwords."""
     order: float | None = None
     """Rényi order q of the claim."""
+    shards: int | None = None
+    """Shards of SISA."""
+    noise: float | None = None
+    """Noise multiplier of the private shards."""
 
 
 NOT_PARAMETERS = ("name", "list", "json", "seed")

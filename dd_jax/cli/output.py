@@ -37,7 +37,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def number(value: Any) -> str:
-    """Four significant digits for floats, whole numbers in full, text as it is."""
+    """Four significant digits for floats, whole numbers in full, text as it is, - for None."""
+    if value is None:
+        return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int):

@@ -1,0 +1,213 @@
+"""SISA as a mechanism, and the adaptive attack on its shards."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.attacks import find, sisa, sisa_mechanism
+from dd_jax.attacks.estimate import clopper_pearson
+from dd_jax.attacks.game import PostDeletionView
+from dd_jax.errors import InputError
+from dd_jax.losses import deletion, logistic, softmax
+
+SHARDS = 3
+RECORDS = 10
+
+
+@pytest.fixture(scope="module")
+def database():
+    features = jax.random.normal(jax.random.key(0), (RECORDS, 4))
+    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
+    return dd.Labelled(features, jnp.sign(features[:, 0]))
+
+
+def training(**changes):
+    plain = sisa_mechanism.Training(dd.Problem(logistic(), 0.1), 5, 2.0)
+    return plain._replace(**changes)
+
+
+def learned(database, **changes):
+    made = sisa_mechanism.mechanism(training(**changes), SHARDS)
+    return made, made.learn(jax.random.key(1), database)
+
+
+def by_hand(database, rows, steps=5, step_size=2.0, l2=0.1):
+    """Gradient descent on the shard's mean loss, four places, in float64."""
+    rows = [row for row in np.asarray(rows) if row < RECORDS]
+    features, label = (np.asarray(leaf, np.float64)[rows] for leaf in database)
+    theta = np.zeros(4)
+    for _ in range(steps):
+        pull = label / (1 + np.exp(label * (features @ theta)))
+        theta -= step_size * (l2 * theta - pull @ features / 4)
+    return theta
+
+
+@pytest.mark.parametrize(("n", "shards"), [(10, 3), (12, 4), (267, 6)])
+def test_every_record_is_dealt_once_and_shards_are_alike(n, shards):
+    deals = jax.vmap(lambda key: sisa_mechanism.draw_deal(key, n, shards))(
+        jax.random.split(jax.random.key(0), 400)
+    )
+    rows = np.sort(np.asarray(deals).reshape(400, -1), axis=1)
+    np.testing.assert_array_equal(rows[:, :n], np.tile(np.arange(n), (400, 1)))
+    sizes = np.mean(np.sum(np.asarray(deals) < n, axis=2), axis=0)
+    np.testing.assert_allclose(sizes, n / shards, atol=0.15)
+    shard_of_first = np.argwhere(np.asarray(deals) == 0)[:, 1]
+    assert np.all(np.bincount(shard_of_first, minlength=shards) > 400 / shards / 2)
+
+
+def test_each_model_is_trained_on_its_shard_alone(database):
+    _, state = learned(database)
+    for rows, model in zip(state.deal, state.models, strict=True):
+        np.testing.assert_allclose(model, by_hand(database, rows), atol=1e-5)
+
+
+def test_a_request_retrains_the_shard_it_hits_and_no_other(database):
+    made, state = learned(database)
+    shard = 1
+    row = int(next(row for row in state.deal[shard] if row < RECORDS))
+    edit = deletion(logistic(), database, [row])
+    after = made.delete(jax.random.key(2), database, edit, state)
+    np.testing.assert_array_equal(after.deal, state.deal)
+    kept = [k for k in range(SHARDS) if k != shard]
+    np.testing.assert_array_equal(after.models[jnp.array(kept)], state.models[jnp.array(kept)])
+    rest = [other for other in np.asarray(state.deal[shard]) if other != row]
+    np.testing.assert_allclose(after.models[shard], by_hand(database, rest), atol=1e-5)
+
+
+def test_noise_is_drawn_anew_only_where_a_request_hits(database):
+    problem = dd.Problem(logistic(), 0.1, 1.0)
+    made, state = learned(database, problem=problem, noise_multiplier=1.0)
+    edit = deletion(logistic(), database, [RECORDS - 1])
+    after = made.delete(jax.random.key(2), database, edit, state)
+    changed = np.any(np.asarray(after.models != state.models), axis=1)
+    np.testing.assert_array_equal(changed, np.any(np.asarray(state.deal) == RECORDS - 1, axis=1))
+
+
+def test_rows_out_of_range_hit_no_shard():
+    deal = jnp.array([[0, 3], [1, 2]], jnp.int32)
+    for index in ([3], [-1], [3, -2, 7]):
+        assert not np.any(sisa_mechanism.hit_shards(deal, jnp.array(index), 3))
+    np.testing.assert_array_equal(
+        sisa_mechanism.hit_shards(deal, jnp.array([2, 3]), 3), [False, True]
+    )
+
+
+@pytest.mark.parametrize("multiplier", [0.5, 3.0])
+def test_the_noise_of_a_step_is_the_multiplier_times_the_clip_norm(multiplier):
+    blank = dd.Labelled(jnp.zeros((RECORDS, 50)), jnp.zeros(RECORDS))
+    problem = dd.Problem(logistic(), 0.1, 0.7)
+    made = sisa_mechanism.mechanism(
+        training(problem=problem, num_steps=1, noise_multiplier=multiplier), SHARDS
+    )
+    keys = jax.random.split(jax.random.key(0), 200)
+    models = jax.vmap(lambda key: made.learn(key, blank).models)(keys)
+    # η · z · C / m with m = 4 places to a shard; 30,000 draws.
+    assert np.std(models) == pytest.approx(2.0 * multiplier * 0.7 / 4, rel=0.02)
+    first, second = np.asarray(models)[:, 0], np.asarray(models)[:, 1]
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.05
+
+
+def test_the_release_is_the_models_without_the_deal(database):
+    made, state = learned(database)
+    np.testing.assert_array_equal(made.publish(jax.random.key(0), state), state.models)
+
+
+def test_majority_vote():
+    models = jnp.array([[1.0], [1.0], [-1.0]])
+    np.testing.assert_array_equal(
+        sisa_mechanism.majority_vote(models, jnp.array([[2.0], [-3.0], [0.0]])), [1, -1, 0]
+    )
+    assert sisa_mechanism.majority_vote(models[1:], jnp.ones((1, 1)))[0] == 0
+
+
+def test_users_leave_whose_surest_model_is_in_the_first_half():
+    users = dd.Labelled(jnp.eye(4), jnp.array([1.0, 1.0, -1.0, -1.0]))
+    # Row 0 is surest of shard 1 but is the target; 1 of shard 0; 2 of shard 1; 3 of shard 0.
+    models = jnp.array([[0.0, 2.0, 1.0, -3.0], [5.0, 1.0, -1.0, -2.0]])
+    ask = sisa.requester(users)
+    seen = dd.Observation(models, jnp.array(True), jnp.int32(1))
+    _, edit = ask.act(jax.random.key(0), (), seen)
+    np.testing.assert_array_equal(edit.index, [0, 1, 4, 3])
+    assert not np.any(edit.record.features)
+    assert not np.any(edit.record.label)
+
+
+def test_users_who_see_nothing_toss_coins():
+    users = dd.Labelled(jnp.ones((500, 1)), jnp.ones(500))
+    blind = dd.Observation(jnp.zeros((2, 1)), jnp.array(False), jnp.int32(1))
+    _, edit = sisa.requester(users).act(jax.random.key(0), (), blind)
+    assert edit.index[0] == 0
+    assert 200 < np.sum(np.asarray(edit.index) < 500) < 300
+
+
+def view_of(models):
+    edits = dd.Edit(jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1)))
+    none = jnp.zeros(1, jnp.int32)
+    releases = jnp.stack([jnp.zeros_like(models), models])
+    transcript = dd.Transcript(releases, edits, jnp.ones(1, bool), none, none, jnp.int32(0))
+    return PostDeletionView.cut(transcript, request=1, row=0)
+
+
+@pytest.mark.parametrize(("models", "drained"), [([1, 1, -1, 1], False), ([-1, 1, 1, 1], True)])
+def test_the_adversary_names_the_poorer_half(models, drained):
+    held_out = dd.Labelled(jnp.array([[1.0], [2.0], [-1.0], [1.0]]), jnp.array([1.0, 1, -1, -1]))
+    reading = sisa.adversary(
+        jax.random.key(0), view_of(jnp.array(models, jnp.float32)[:, None]), held_out=held_out
+    )
+    assert reading.drained == drained
+    assert reading.accuracy == 0.75
+
+
+def test_the_adversary_breaks_ties_by_a_coin():
+    held_out = dd.Labelled(jnp.ones((2, 1)), jnp.ones(2))
+    keys = jax.random.split(jax.random.key(0), 400)
+    view = view_of(jnp.ones((2, 1)))
+    drained = jax.vmap(lambda key: sisa.adversary(key, view, held_out=held_out).drained)(keys)
+    assert 150 < np.sum(drained) < 250
+
+
+def test_the_retrained_curator_deals_anew(database):
+    made, state = learned(database)
+    fresh = sisa.fresh_deal(made)
+    edit = deletion(logistic(), database, [0])
+    after = fresh.delete(jax.random.key(2), database, edit, state)
+    assert np.any(after.deal != state.deal)
+    again = fresh.learn(jax.random.key(2), dd.apply_edit(database, edit))
+    np.testing.assert_array_equal(after.models, again.models)
+    np.testing.assert_array_equal(fresh.publish(jax.random.key(0), state), state.models)
+    assert fresh.domain is made.domain
+
+
+@pytest.mark.slow
+def test_plain_shards_are_read_and_noisy_or_fresh_ones_are_not():
+    result = find("sisa").run(jax.random.key(0), seeds=60)
+    plain, private, at_random, fresh = result.rows
+    assert plain["low"] > 0.65
+    assert private["success"] < plain["low"]
+    for null in (private, at_random, fresh):
+        assert null["low"] <= 0.5 <= null["high"]
+    # Four intervals at once, each at a quarter of the risk.
+    hits = round(60 * plain["success"])
+    assert (plain["low"], plain["high"]) == clopper_pearson(hits, 60, 1 - 0.001 / 4)
+    assert [row["exact"] for row in result.rows] == [None, None, 0.5, 0.5]
+    assert private["accuracy"] < plain["accuracy"] < at_random["accuracy"]
+    assert [finding.refuted for finding in result.findings] == [True, False, False]
+    assert result.findings[2].claim.owner == "ours"
+    assert result.bound == 0.5
+
+
+def test_refusals(database):
+    key = jax.random.key(0)
+    with pytest.raises(InputError, match="shards = 5; give an even number ≥ 2, such as 6"):
+        find("sisa").run(key, shards=5)
+    with pytest.raises(InputError, match="noise = 0; give a noise multiplier > 0, such as 8"):
+        find("sisa").run(key, noise=0)
+    with pytest.raises(InputError, match="shards = 1; SISA needs at least 2"):
+        sisa_mechanism.mechanism(training(), 1)
+    with pytest.raises(InputError, match="give the problem a clip_norm"):
+        sisa_mechanism.mechanism(training(noise_multiplier=1.0), SHARDS)
+    classes = dd.Problem(softmax(num_classes=3, intercept=True), 0.1)
+    with pytest.raises(InputError, match="has no null record"):
+        learned(database, problem=classes)
