@@ -182,6 +182,17 @@ _ATTACKS = (
             "confidence": CONFIDENCE,
         },
     ),
+    Attack(
+        "necessity",
+        "a membership test of the learner is turned into a database, and so outlives deletion",
+        Claim(
+            "Adv(MI) = Adv(Test)·Adv(Test̄) if both tests have their advantage from every start",
+            "the proof of thm:dp_necessary (erratum E8)",
+            "paper",
+        ),
+        "necessity",
+        {"seeds": 20_000, "n": 10, "epsilon": 4.0, "order": 2.0, "confidence": CONFIDENCE},
+    ),
 )
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ATTACKS}

@@ -1,0 +1,278 @@
+"""`thm:dp_necessary`: a membership test of the learner becomes a database that outlives deletion.
+
+The requester runs Test on φ_0 and, row by row, turns the database into D̄ or D̄', as Test said; the
+target goes at request n. What the curator then releases tells D̄ from D̄' by Test̄, and so what Test
+said, and so the target: Adv(MI) = Adv(Test)·Adv(Test̄). The product needs P[Test̄(Ā(·, θ)) = 1] to
+be the same for every θ that deletion may start from (erratum E8). Shown on two curators with the
+same tests: one retrains, which meets the condition, and one that remembers its model and leans
+against it, for which Adv(MI) = 0.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.estimate import Estimate, advantages, proportions, simultaneous
+from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax.attacks.necessity_curators import (
+    CURATORS,
+    REMEMBERS,
+    RETRAINS,
+    Exact,
+    exact,
+    mechanism,
+    noise_scale,
+)
+from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.ensemble import neighbours
+from dd_jax.errors import InputError
+from dd_jax.guarantees import inference
+from dd_jax.interaction import Requester, interact
+from dd_jax.requesters import fixed_stream
+from dd_jax.types import Edit, Mechanism, replacement
+
+STARTS = (1.0, -1.0)
+NUM_ESTIMATES = len(CURATORS) * (1 + 2 * len(STARTS) + 2)
+
+
+def positive(release: Array) -> Array:
+    """Test and Test̄: is the mean positive?"""
+    return release > 0
+
+
+def requester(n: int, *, swapped: bool = False) -> Requester:
+    """Request i < n is ⟨i, D̄[i]⟩ if Test(φ_0) = 1 and ⟨i, D̄'[i]⟩ if not; request n deletes row n.
+
+    D̄ and D̄' are zero but for row 1, +1 and -1. `swapped` exchanges them.
+    """
+    sides = jnp.array([1, -1] if swapped else [-1, 1], jnp.float32)
+
+    def act(key, memory, observation):
+        del key
+        first = observation.request == 1
+        said = jnp.where(first, positive(observation.release).astype(jnp.int32), memory)
+        record = jnp.where(first, sides[said], jnp.float32(0))
+        return said, Edit((observation.request - 1)[None], record[None])
+
+    return Requester(init=lambda key: jnp.int32(0), act=act, max_requests=n)
+
+
+def deletes_last(n: int) -> Requester:
+    """The single request ū = ⟨n, 0⟩."""
+    return fixed_stream(Edit(jnp.array([[n - 1]], jnp.int32), jnp.zeros((1, 1), jnp.float32)))
+
+
+def adversary(key: Array, view: PostDeletionView) -> Array:
+    """MI = Test̄ of the release after the deletion."""
+    del key
+    return positive(view.first)
+
+
+def learner_trial(key: Array, records: Array, scale: Array, *, curator: str) -> Array:
+    """Test(A(𝒟)), by the analyst: an interaction without requests."""
+    n = records.shape[0]
+    curious = deletes_last(n)
+    _, transcript = interact(key, mechanism(curator, n, scale), curious, records, num_requests=0)
+    return positive(transcript.releases[0])
+
+
+def deleter_trial(key: Array, records: Array, scale: Array, start: Array, *, curator: str):
+    """Test̄(Ā(D̄, ū, θ)) from the model θ = `start`."""
+    n = records.shape[0]
+    fixed = Mechanism(lambda key, database: start, mechanism(curator, n, scale).delete)
+    return play(key, Stage(fixed, deletes_last(n), records, n - 1, 1, 1), adversary)
+
+
+def attack_trial(
+    key: Array, records: Array, scale: Array, *, curator: str, swapped: bool
+) -> Outcome:
+    """The whole attack: n requests, the last one deletes the target."""
+    n = records.shape[0]
+    curious = requester(n, swapped=swapped)
+    stage = Stage(mechanism(curator, n, scale), curious, records, n - 1, n, n, (0,))
+    return play(key, stage, adversary)
+
+
+class Measured(NamedTuple):
+    """The same as `Exact`, with intervals; the deleter from each start."""
+
+    learner: Estimate
+    deleter: list[Estimate]
+    rates: list[Estimate]
+    attack: Estimate
+    swapped: Estimate
+
+
+def measure(key: Array, curator: str, n: int, scale, seeds: int, confidence: float) -> Measured:
+    """Play all the games of one curator; every interval has the given confidence of its own."""
+    learner_key, deleter_key, *attack_keys = jax.random.split(key, 4)
+    scale = jnp.float32(scale)
+    target, neighbour = _worlds(n, n - 1)
+    fn = functools.partial(learner_trial, curator=curator)
+    learner = neighbours(fn, learner_key, seeds, target, neighbour, scale)
+    fn = functools.partial(deleter_trial, curator=curator)
+    starts = [
+        membership(fn, start_key, seeds, *_worlds(n, 0), scale, jnp.float32(start))
+        for start_key, start in zip(jax.random.split(deleter_key), STARTS, strict=True)
+    ]
+    attacks = [
+        membership(
+            functools.partial(attack_trial, curator=curator, swapped=swapped),
+            attack_key,
+            seeds,
+            target,
+            neighbour,
+            scale,
+        )
+        for attack_key, swapped in zip(attack_keys, (False, True), strict=True)
+    ]
+    return Measured(
+        advantages(np.asarray(learner.present), np.asarray(learner.absent), confidence)[0],
+        [advantages(pair.present, pair.absent, confidence)[0] for pair in starts],
+        [proportions(pair.present, confidence)[0] for pair in starts],
+        *(advantages(pair.present, pair.absent, confidence)[0] for pair in attacks),
+    )
+
+
+def _worlds(n: int, place: int) -> tuple[Array, Edit]:
+    """Zero records but for +1 at one row, and the edit that makes it -1."""
+    records = jnp.zeros(n, jnp.float32).at[place].set(1)
+    return records, replacement([place], -jnp.ones(1, jnp.float32))
+
+
+def product(measured: Measured) -> tuple[float, float]:
+    """An interval for Adv(Test)·Adv(Test̄) with the least Adv(Test̄) over the starts."""
+    low = max(measured.learner.low, 0.0) * max(min(e.low for e in measured.deleter), 0.0)
+    return low, measured.learner.high * min(e.high for e in measured.deleter)
+
+
+def leak(measured: Measured) -> float:
+    """δ: both tests have at least this advantage, with the confidence of their intervals."""
+    return max(0.0, min(measured.learner.low, *(e.low for e in measured.deleter)))
+
+
+def run(
+    key: Array,
+    attack: Attack,
+    *,
+    seeds: int,
+    n: int,
+    epsilon: float,
+    order: float,
+    confidence: float,
+) -> AttackResult:
+    """Adv(MI) against Adv(Test)·Adv(Test̄) on both curators, and the ε that this rules out."""
+    _check(n, epsilon, order)
+    scale = noise_scale(n, order, epsilon)
+    each = simultaneous(confidence, NUM_ESTIMATES)
+    measured = {
+        curator: measure(curator_key, curator, n, scale, seeds, each)
+        for curator_key, curator in zip(jax.random.split(key), CURATORS, strict=True)
+    }
+    truth = {curator: exact(curator, n, scale) for curator in CURATORS}
+    retrained = truth[RETRAINS]
+    delta = leak(measured[RETRAINS])
+    implied = float(inference.deletion_necessary(order, delta))
+    return AttackResult(
+        attack=attack.name,
+        measure="advantage",
+        estimate=measured[RETRAINS].attack._replace(confidence=confidence),
+        bound=retrained.learner * retrained.deleter,
+        bound_means="thm:dp_necessary: Adv(MI) = Adv(Test)·Adv(Test̄)",
+        exact=retrained.attack,
+        theory={
+            "both_tests_at_least": delta,
+            "epsilon_at_least": implied,
+            "epsilon_at_least_exactly": float(
+                inference.deletion_necessary(order, retrained.learner)
+            ),
+            "epsilon_certified": epsilon,
+            "advantage_of_both_tests_at_most": float(inference.privacy_necessary(order, epsilon)),
+        },
+        findings=_findings(attack, measured, truth, implied, epsilon),
+        rows=tuple(r for curator in CURATORS for r in _rows(curator, measured, truth)),
+    )
+
+
+def _pairs(measured: Measured, truth: Exact) -> list[tuple[str, Estimate, float]]:
+    named = [("Adv(Test)", measured.learner, truth.learner)]
+    for index, start in enumerate(STARTS):
+        named.append((f"Adv(Test̄) from θ = {start:+g}", measured.deleter[index], truth.deleter))
+        named.append(
+            (f"P[Test̄ = 1] from θ = {start:+g}", measured.rates[index], truth.rates[index])
+        )
+    named.append(("Adv(MI)", measured.attack, truth.attack))
+    named.append(("Adv(MI), swapped requester", measured.swapped, truth.swapped))
+    return named
+
+
+def _rows(curator: str, measured: dict, truth: dict) -> list[dict]:
+    named = _pairs(measured[curator], truth[curator])
+    return [row({"curator": curator, "what": what}, e, value) for what, e, value in named]
+
+
+def _findings(attack, measured, truth, implied, epsilon) -> tuple[Finding, ...]:
+    honest, leaning = measured[RETRAINS], measured[REMEMBERS]
+    low, high = product(honest)
+    leaning_low, _ = product(leaning)
+    law = Claim(
+        "Adv(MI) = Adv(Test)·Adv(Test̄) where P[Test̄(Ā(·, θ)) = 1] does not depend on θ",
+        "thm:dp_necessary with the condition of erratum E8",
+        "ours",
+    )
+    rescued = Claim(
+        "where Adv(Test̄) is the same from every θ, the requester or the swapped one reaches the "
+        "product",
+        "docs/attacks/necessity.md",
+        "ours",
+    )
+    necessary = Claim(
+        "ε of adaptive deletion is at least the one that both tests imply",
+        "dd_jax.guarantees.inference.deletion_necessary",
+        "ours",
+    )
+    reached = max(abs(end) for e in (leaning.attack, leaning.swapped) for end in (e.low, e.high))
+    pairs = [pair[1:] for curator in CURATORS for pair in _pairs(measured[curator], truth[curator])]
+    return (
+        Finding(
+            attack.claim,
+            leaning.attack.high < leaning_low,
+            f"{REMEMBERS}: Adv(MI) is at most {leaning.attack.high:.4f}, "
+            f"the product at least {leaning_low:.4f}",
+        ),
+        Finding(
+            law,
+            honest.attack.low > high or honest.attack.high < low,
+            f"{RETRAINS}: Adv(MI) in [{honest.attack.low:.4f}, {honest.attack.high:.4f}], "
+            f"the product in [{low:.4f}, {high:.4f}]",
+        ),
+        Finding(
+            rescued,
+            reached < leaning_low,
+            f"{REMEMBERS}: the better of the two is in reach of {reached:.4f}, "
+            f"the product at least {leaning_low:.4f}",
+        ),
+        Finding(
+            necessary,
+            implied > epsilon,
+            f"{RETRAINS}: no ε below {implied:.4g}; ε = {epsilon:g} is certified for p = 1",
+        ),
+        exact_law_finding(
+            "every advantage is the one computed", exact.__module__ + ".exact", pairs
+        ),
+    )
+
+
+def _check(n: int, epsilon: float, order: float) -> None:
+    if n < 2:
+        raise InputError(f"n = {n}; give at least 2 records.")
+    if not 0 < epsilon < math.inf:
+        raise InputError(f"epsilon = {epsilon}; give a finite number > 0.")
+    if not 1 < order < math.inf:
+        raise InputError(f"order = {order}; give a Rényi order > 1, such as 2.")

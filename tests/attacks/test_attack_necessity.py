@@ -1,0 +1,125 @@
+"""`thm:dp_necessary`: the product of two tests, erratum E8's condition, the bound on ε."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import dd_jax as dd
+from dd_jax.attacks import find, necessity
+from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS, exact, mechanism, noise_scale
+from dd_jax.errors import InputError
+from dd_jax.guarantees import inference
+
+
+def interaction(curator, *, swapped=False, scale=0.1, observe=(0,), side=1.0):
+    records = jnp.zeros(5).at[4].set(side)
+    requester = necessity.requester(5, swapped=swapped)
+    curator = mechanism(curator, 5, jnp.float32(scale))
+    options = {"num_requests": 5, "observe": observe}
+    return dd.interact(jax.random.key(3), curator, requester, records, **options)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_the_test_becomes_a_database(side, swapped):
+    curator, transcript = interaction(RETRAINS, swapped=swapped, scale=1e-3, side=side)
+    expected = -side if swapped else side
+    np.testing.assert_array_equal(curator.database, [expected, 0, 0, 0, 0])
+    np.testing.assert_array_equal(transcript.edits.index[:, 0], np.arange(5))
+    assert transcript.releases[5] == pytest.approx(expected / 5, abs=0.01)
+
+
+def test_shown_nothing_the_database_is_fixed():
+    for side in (1.0, -1.0):
+        curator, _ = interaction(RETRAINS, observe=(), scale=1e-3, side=side)
+        assert curator.database[0] == -1
+
+
+def test_the_one_that_remembers_leans_against_its_model():
+    _, transcript = interaction(REMEMBERS, scale=1e-3)
+    np.testing.assert_array_equal(transcript.releases[:5], np.full(5, transcript.releases[0]))
+    # +1 in row 0 and a positive model: the two cancel.
+    assert transcript.releases[5] == pytest.approx(0, abs=0.01)
+
+
+def test_noise_makes_the_mean_private():
+    scale = noise_scale(10, 3.0, 2.0)
+    assert 3.0 * (2 / 10) ** 2 / (2 * scale**2) == pytest.approx(2.0)
+
+
+def test_exact_values_from_the_conditional_probabilities():
+    n, scale = 10, 0.08
+    lead = 1 / (n * scale)
+    seen = stats.norm.cdf([lead, -lead])  # P[Test = 1] on the two databases
+
+    def attack(rate, swapped):
+        """Σ over what Test said: P[said | 𝒟] · P[Test̄ = 1 | recoded row, sign of φ_0]."""
+        flip = -1 if swapped else 1
+        yes, no = rate(flip, 1), rate(-flip, -1)
+        return (seen[0] - seen[1]) * (yes - no)
+
+    rates = {
+        RETRAINS: lambda row, model: stats.norm.cdf(lead * row),
+        REMEMBERS: lambda row, model: stats.norm.cdf(lead * (row - model)),
+    }
+    for curator, rate in rates.items():
+        got = exact(curator, n, scale)
+        assert got.learner == pytest.approx(seen[0] - seen[1])
+        for index, model in enumerate((1, -1)):
+            assert got.rates[index] == pytest.approx(rate(1, model))
+            assert got.deleter == pytest.approx(rate(1, model) - rate(-1, model))
+        assert got.attack == pytest.approx(attack(rate, False))
+        assert got.swapped == pytest.approx(attack(rate, True))
+    retrains, remembers = (exact(curator, n, scale) for curator in rates)
+    assert retrains.attack == pytest.approx(retrains.learner * retrains.deleter)
+    assert remembers.attack == 0
+    assert abs(remembers.swapped) == pytest.approx(2 * remembers.learner * remembers.deleter)
+
+
+@pytest.mark.slow
+def test_the_product_law_its_condition_and_the_bound_on_epsilon():
+    result = find("necessity").run(jax.random.key(0), seeds=4_000)
+    assert [finding.refuted for finding in result.findings] == [True] + [False] * 4
+    assert result.findings[0].claim.owner == "paper"
+    found = {(row["curator"], row["what"]): row for row in result.rows}
+    for row in result.rows:
+        assert row["low"] <= row["exact"] <= row["high"]
+    attack = found[RETRAINS, "Adv(MI)"]
+    law = found[RETRAINS, "Adv(Test)"]["exact"] * found[RETRAINS, "Adv(Test̄) from θ = +1"]["exact"]
+    assert attack["low"] <= law <= attack["high"]
+    assert attack["high"] - attack["low"] < 0.15
+    # The condition: the same rate from both starts where it holds, far apart where it does not.
+    starts = [f"P[Test̄ = 1] from θ = {start}" for start in ("+1", "-1")]
+    assert found[RETRAINS, starts[0]]["low"] < found[RETRAINS, starts[1]]["high"]
+    assert found[REMEMBERS, starts[0]]["high"] < found[REMEMBERS, starts[1]]["low"] - 0.3
+    assert found[REMEMBERS, "Adv(MI)"]["high"] < 0.1
+    # The bound: the measured δ, inverted through thm:soundness, and its inverse.
+    delta, implied = result.theory["both_tests_at_least"], result.theory["epsilon_at_least"]
+    lows = [row["low"] for (curator, what), row in found.items() if "Adv(Test" in what]
+    assert delta == pytest.approx(min(lows[:3]))
+    assert implied == pytest.approx(max(delta**4 / 2, np.log((1 + delta**2) ** 2 / 8)))
+    assert inference.privacy_necessary(2.0, implied) == pytest.approx(delta)
+    assert implied < result.theory["epsilon_at_least_exactly"] < result.parameters["epsilon"]
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
+def test_the_exact_advantage_never_implies_more_than_the_certified_epsilon(order, epsilon):
+    learner = exact(RETRAINS, 10, noise_scale(10, order, epsilon)).learner
+    assert inference.deletion_necessary(order, learner) <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n": 1}, "n = 1; give at least 2 records."),
+        ({"epsilon": 0.0}, "epsilon = 0.0; give a finite number > 0."),
+        ({"order": 1.0}, "order = 1.0; give a Rényi order > 1, such as 2."),
+    ],
+)
+def test_refusals(parameters, message):
+    with pytest.raises(InputError) as error:
+        find("necessity").run(jax.random.key(0), **parameters)
+    assert str(error.value) == message
