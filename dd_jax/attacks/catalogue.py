@@ -142,6 +142,25 @@ _ATTACKS = (
         {"seeds": 10_000, "n": 10, "passwords": 1_000, "order": 2.0, "confidence": CONFIDENCE},
     ),
     Attack(
+        "re-encoding",
+        "an individual is exposed, its group leaves: retraining tells who the deleted one was",
+        Claim(
+            "retraining on the data that is left, perfect unlearning, hides the deleted record",
+            "dfn:unlearning; sec:intro",
+            "prior work",
+        ),
+        "re_encoding",
+        {
+            "seeds": 2_000,
+            "group": 20,
+            "l2": 0.05,
+            "eps_dp": 1.0,
+            "eps_dd": 0.1,
+            "order": 2.0,
+            "confidence": CONFIDENCE,
+        },
+    ),
+    Attack(
         "sisa",
         "users whose surest model is in the first shards leave: SISA no longer looks retrained",
         Claim(

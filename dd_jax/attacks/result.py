@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dd_jax.attacks.estimate import Estimate
 
-Owner = Literal["paper", "prior work", "ours"]
+Owner = Literal["paper", "prior work", "ours", "control"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Claim:
     Attributes:
         sentence: the claim in words.
         source: the paper's label, an erratum, or the function that makes it.
-        owner: whose claim it is. Only a refuted claim of "ours" is a failure of this library.
+        owner: whose claim it is. Only a refuted claim of "ours" is a failure of this library; a
+            "control" is false by design and shows whether the attack has power.
     """
 
     sentence: str
@@ -105,7 +106,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 
 
 def row(
-    labels: Mapping[str, Any], estimate: Estimate, exact: float | None, **more: float
+    labels: Mapping[str, Any], estimate: Estimate, exact: float | None, **more: float | None
 ) -> dict[str, Any]:
     """One row of a result: its labels, the estimate, its interval, the exact value if known."""
     values = {"success": estimate.value, "low": estimate.low, "high": estimate.high}

@@ -49,6 +49,14 @@ class Config:
     """Shards of SISA."""
     noise: float | None = None
     """Noise multiplier of the private shards."""
+    group: int | None = None
+    """Members of a group who leave."""
+    l2: float | None = None
+    """λ, the L2 constant."""
+    eps_dp: float | None = None
+    """ε_dp of one release of Noisy-GD."""
+    eps_dd: float | None = None
+    """ε_dd of a record deleted by Noisy-GD."""
 
 
 NOT_PARAMETERS = ("name", "list", "json", "seed")
