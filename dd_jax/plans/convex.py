@@ -299,7 +299,7 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
         eps_dd_request=min(
             _going_at_request(plan, question),
             adaptive.deletion_adaptive(eps_dd, eps_dp, question.seen),
-            before if question.adaptivity else math.inf,
+            before,
         ),
         eps_dd_records=checks.plain(checks.product(eps_dd_adaptive, question.records**2)),
         gaussian=gaussian,

@@ -89,6 +89,14 @@ def test_convex_numbers_are_the_guarantees_at_the_plans_settings():
     assert certificate.risk_bound_learned == limits[0]
 
 
+def test_the_risk_bound_covers_the_learned_model_and_every_later_one():
+    falling = convex().certificate(request=10**6)
+    assert falling.risk_bound == falling.risk_bound_learned > falling.risk_bound_request
+    rising = convex(edits_per_request=100).certificate(request=10**6)
+    assert rising.risk_bound_learned < rising.risk_bound_request
+    assert rising.risk_bound == pytest.approx(rising.risk_bound_request)
+
+
 def test_known_looks_make_the_bound_smaller():
     plan = convex()
     run = (2, 1.0, 0.1, plan.noise_variance, 1000, plan.step_size)

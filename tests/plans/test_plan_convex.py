@@ -269,6 +269,8 @@ def test_the_papers_plan_is_its_theorem():
     longer = with_steps(plan, plan.learn_steps, math.ceil(40 * math.log(50)))
     assert longer.certificate().risk_bound_paper == pytest.approx(10 * 10 * 2 * 20 / 10**6)
     assert longer.certificate().risk_bound < longer.certificate().risk_bound_paper
+    unlearned = with_steps(longer, plan.learn_steps - 1, longer.delete_steps)
+    assert unlearned.certificate().risk_bound_paper is None
     assert "accountant='optimal' certifies the same run with smaller ones" in " ".join(
         certificate.warnings
     )
