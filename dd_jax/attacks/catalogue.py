@@ -212,6 +212,17 @@ _ATTACKS = (
         "necessity",
         {"seeds": 20_000, "n": 10, "epsilon": 4.0, "order": 2.0, "confidence": CONFIDENCE},
     ),
+    Attack(
+        "noisy-gd",
+        "all adversaries turned on Noisy-GD: none beats its certificate, at any p tried",
+        Claim(
+            "no adversary's advantage against a deleted record exceeds the certified 2Φ(μ/2) - 1",
+            "dd_jax.plans.Plan.certificate, accountant optimal",
+            "ours",
+        ),
+        "against_noisy_gd",
+        {"seeds": 2_000, "n": 20, "order": 2.0, "confidence": CONFIDENCE},
+    ),
 )
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ATTACKS}

@@ -62,8 +62,7 @@ def fit_event(present, absent, order: float, confidence: float) -> Event:
     The direction is Fisher's: the pooled covariance's inverse times the difference of the means.
     """
     present, absent = np.asarray(present, float), np.asarray(absent, float)
-    scatter = np.atleast_2d(np.cov(present.T) + np.cov(absent.T))
-    direction = np.linalg.lstsq(scatter, present.mean(0) - absent.mean(0), rcond=None)[0]
+    direction = _fisher(present, absent)
     scores = [np.sort(models @ direction) for models in (present, absent)]
     pooled = np.concatenate(scores)
     thresholds = np.unique(np.quantile(pooled, np.linspace(0, 1, MOST_THRESHOLDS)))
@@ -71,6 +70,18 @@ def fit_event(present, absent, order: float, confidence: float) -> Event:
     ones, zeros = (trials - np.searchsorted(s, thresholds, side="right") for s in scores)
     bounds = renyi_lower_bound(order, ones, zeros, trials, confidence)
     return Event(direction, float(thresholds[np.argmax(bounds)]))
+
+
+def midpoint_event(present, absent) -> Event:
+    """Fisher's half-space through the midpoint of the two means: a learned membership test."""
+    present, absent = np.asarray(present, float), np.asarray(absent, float)
+    direction = _fisher(present, absent)
+    return Event(direction, float(direction @ (present.mean(0) + absent.mean(0)) / 2))
+
+
+def _fisher(present: np.ndarray, absent: np.ndarray) -> np.ndarray:
+    scatter = np.atleast_2d(np.cov(present.T) + np.cov(absent.T))
+    return np.linalg.lstsq(scatter, present.mean(0) - absent.mean(0), rcond=None)[0]
 
 
 class Separation(NamedTuple):

@@ -1,0 +1,173 @@
+"""Every adversary against Noisy-GD: inside the certificate, and beyond it with half the noise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from dd_jax.attacks import against_games as games
+from dd_jax.attacks import against_noisy_gd as against
+from dd_jax.attacks import find
+from dd_jax.attacks.estimate import advantage
+from dd_jax.ensemble import Pair
+from dd_jax.errors import InputError
+from dd_jax.interaction import Observation
+
+N = 20
+
+
+def test_there_are_enough_configurations_and_few_games_to_compile():
+    settings = against.configurations(N)
+    assert len(set(settings)) == len(settings) >= 30
+    assert {s.observed for s in settings} == {0, 1, 2, 3}
+    assert {s.edits for s in settings} == {1, 2, N - 1}
+    assert len({s.condition for s in settings}) == 3
+    cases = [against.make_case(name, s, N, 2.0) for s in settings for name in games.FAMILIES]
+    assert len({case.moves for case in cases}) == len(against.REQUESTERS)
+
+
+@pytest.mark.parametrize("index", [0, 13, 30, 47])
+@pytest.mark.parametrize("name", games.FAMILIES)
+def test_the_certificate_is_the_optimal_one_for_these_budgets(index, name):
+    setting = against.configurations(N)[index]
+    case = against.make_case(name, setting, N, 2.0)
+    assert case.plan.accountant == "optimal"
+    assert case.plan.step_size * case.plan.problem.l2 == pytest.approx(1 / setting.condition)
+    bound, tightest = against.certified(case, 2.0)
+    mu = np.sqrt(setting.eps_dd + setting.observed * setting.eps_dp)
+    assert bound == pytest.approx(2 * stats.norm.cdf(mu / 2) - 1)
+    assert tightest <= bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", games.FAMILIES)
+def test_the_target_and_its_opposite_have_opposite_gradients(name):
+    family = games.FAMILIES[name]
+    database = family.database(N)
+    target = jax.tree.map(lambda leaf: leaf[games.TARGET_ROW], database)
+    opposite = jax.tree.map(lambda leaf: leaf[0], family.opposite().record)
+    null = jax.tree.map(lambda leaf: leaf[0], family.encode(jnp.zeros(1)))
+    slope = jax.grad(family.loss.value)
+    theta = 0.0 * family.loss.template(database)
+    np.testing.assert_allclose(slope(theta, target), -slope(theta, opposite))
+    np.testing.assert_allclose(slope(theta + 1, null), 0)
+    family.loss.domain.check(database)
+
+
+def acts(strategy, releases, *, edits=2, deletion=3, n=6):
+    """Rows and weights of every request, for a requester shown these releases."""
+    requester = games.requester(games.FAMILIES["linear"], n, edits, deletion, jnp.int32(strategy))
+    memory, requests = requester.init(jax.random.key(0)), []
+    for request in range(1, deletion + 1):
+        shown = releases[request - 1]
+        release = jnp.full(1, shown if shown is not None else 0.0)
+        seen = Observation(release, jnp.asarray(shown is not None), jnp.int32(request))
+        memory, edit = requester.act(jax.random.key(1), memory, seen)
+        requests.append((edit.index.tolist(), edit.record[:, 0].tolist()))
+    return requests
+
+
+def test_recoding_writes_the_sign_of_all_it_saw_and_the_target_goes_last():
+    first, second, third = acts(games.RECODING, [-0.1, 0.3, None])
+    assert first == ([1, 2], [-1.0, -1.0])
+    assert second == ([3, 4], [1.0, 1.0])
+    assert third == ([0, 1], [0.0, 1.0])
+
+
+def test_necessity_writes_one_row_and_the_blind_one_nothing():
+    first, second, _ = acts(games.NECESSITY, [-0.1, 0.3, None])
+    assert first == ([1, 2], [-1.0, 0.0])
+    assert second == ([3, 4], [0.0, 0.0])
+    for _, weights in acts(games.BLIND, [-0.1, 0.3, None]):
+        assert weights == [0.0, 0.0]
+
+
+def test_the_median_like_requester_copies_the_first_release():
+    first, second, third = acts(games.COPY, [-0.1, 0.3, None])
+    assert first[1] == second[1] == pytest.approx([-0.6, -0.6])
+    assert 0 not in first[0] + second[0]
+    assert third[0][0] == 0
+    assert third[1] == pytest.approx([0, -0.6])
+
+
+def test_the_shadow_test_is_judged_on_runs_it_was_not_fitted_on():
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(2, 4_000, 2))
+    samples[0, :, 1] += 1.0
+    found = against.shadow_attack(Pair(*samples), 0.999)
+    assert found.trials == 2_000
+    assert found.contains(2 * stats.norm.cdf(0.5) - 1)
+    noise = rng.normal(size=(2, 60, 40))
+    assert against.shadow_attack(Pair(*noise), 0.9).low < 0
+
+
+def test_the_exact_advantage_of_the_likelihood_ratio_test():
+    case = against.make_case("linear", against.configurations(N)[5], N, 2.0)
+    plan, c = case.plan, 0.75
+    shift = 2 / N * (1 - c**30) * c**2
+    spread = c**64 * plan.init_variance + 2 * plan.noise_variance / 4 * (1 - c**64) / (1 - c**2)
+    expected = 2 * stats.norm.cdf(shift / np.sqrt(spread) / 2) - 1
+    assert against.exact_likelihood_ratio(case) == pytest.approx(expected)
+
+
+def test_all_intervals_share_the_risk(monkeypatch):
+    asked = []
+
+    def score(key, setting, n, order, seeds, confidence, noise=1.0):
+        asked.append((seeds, confidence, noise))
+        estimates = dict.fromkeys(["likelihood ratio"], advantage(50, 50, 100, confidence))
+        return against.Scores(setting, estimates, 0.1, 0.1, 0.0)
+
+    monkeypatch.setattr(against, "score", score)
+    result = find("noisy-gd").run(jax.random.key(0), seeds=64, confidence=0.9)
+    # Five attacks in 48 configurations and 12 controls.
+    assert [c for _, c, _ in asked] == pytest.approx([1 - 0.1 / (5 * 60)] * 60)
+    assert [(s, noise) for s, _, noise in asked] == [(64, 1.0)] * 48 + [(256, 0.5)] * 12
+    assert [finding.refuted for finding in result.findings] == [False, False, False]
+
+
+@pytest.mark.parametrize("bounds", [(0.1, 0.9), (0.9, 0.1)])
+def test_a_limit_above_either_bound_counts_against_us(bounds):
+    estimates = {"likelihood ratio": advantage(90, 10, 100, 0.9)}
+    beaten = against.Scores(against.configurations(N)[0], estimates, *bounds, 0.8)
+    claim, control, _ = against._findings(find("noisy-gd"), [beaten], [beaten])
+    assert claim.refuted
+    assert claim.claim.owner == "ours"
+    assert control.refuted == (bounds[0] < 0.5)
+
+
+@pytest.mark.slow
+def test_no_attack_beats_the_certificate_and_half_the_noise_is_caught():
+    result = find("noisy-gd").run(jax.random.key(0), seeds=1_024)
+    assert [finding.refuted for finding in result.findings] == [False, True, False]
+    assert [finding.claim.owner for finding in result.findings] == ["ours", "control", "ours"]
+    assert not result.ours_refuted
+    assert len(result.rows) == 48
+    for row in result.rows:
+        assert row["low"] <= min(row["tightest"], row["certified"])
+    assert result.estimate.low <= result.bound
+    assert result.theory["at_half_the_noise"] > 0
+    _half_the_noise_would_count_against_us()
+
+
+def _half_the_noise_would_count_against_us():
+    """The same findings, fed with the games at half the noise, refute the certificate."""
+    setting = against.configurations(N)[15]
+    assert (setting.observed, setting.edits, setting.eps_dp) == (1, N - 1, 4.0)
+    weak = against.score(jax.random.key(1), setting, N, 2.0, 4_096, 1 - 1e-5, noise=0.5)
+    assert against._findings(find("noisy-gd"), [weak], [weak])[0].refuted
+    # The shadow test, on the loss without a closed form, has learned something too.
+    assert weak.estimates[against.SHADOW].low > 0.1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n": 4}, "n = 4; give at least 5 records."),
+        ({"seeds": 1}, "seeds = 1; give at least 2: half of them fit the shadow test."),
+    ],
+)
+def test_refusals(parameters, message):
+    with pytest.raises(InputError) as error:
+        find("noisy-gd").run(jax.random.key(0), **parameters)
+    assert str(error.value) == message
