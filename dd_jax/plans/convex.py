@@ -279,28 +279,21 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
     runs = question.runs_before_deletion
     first = private(plan.learn_steps if question.inserted == 0 else plan.delete_steps)
     per_request = private(plan.delete_steps)
-    before = first + (runs - 1) * per_request
+    before = first + (per_request * (runs - 1) if runs > 1 else 0.0)
     joint = before + per_request
+    eps_dp_adaptive = privacy.privacy_adaptive(eps_dp, question.adaptivity)
     eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
     gaussian = plan.accountant == "optimal"
     return Numbers(
         order=order,
         eps_dp=eps_dp,
         eps_dp_run=eps_dp,
-        eps_dp_adaptive=privacy.privacy_adaptive(eps_dp, question.adaptivity),
-        eps_dp_request=min(
-            _staying_at_request(plan, question, private),
-            privacy.privacy_adaptive(eps_dp, question.seen),
-            joint,
-        ),
+        eps_dp_adaptive=eps_dp_adaptive,
+        eps_dp_request=min(_staying_at_request(plan, question, private), eps_dp_adaptive, joint),
         eps_dp_joint=joint,
         eps_dd=eps_dd,
         eps_dd_adaptive=eps_dd_adaptive,
-        eps_dd_request=min(
-            _going_at_request(plan, question),
-            adaptive.deletion_adaptive(eps_dd, eps_dp, question.seen),
-            before,
-        ),
+        eps_dd_request=min(_going_at_request(plan, question), eps_dd_adaptive, before),
         eps_dd_records=checks.plain(checks.product(eps_dd_adaptive, question.records**2)),
         gaussian=gaussian,
         gaussian_deletion=gaussian,

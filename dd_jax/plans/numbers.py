@@ -49,11 +49,6 @@ class Question(NamedTuple):
         """Runs of learning or deletion that saw the record before request i."""
         return self.request - self.inserted
 
-    @property
-    def seen(self) -> int:
-        """How many releases can have been seen while the record was present: p, at most i - j."""
-        return min(self.adaptivity, self.runs_before_deletion)
-
 
 class Numbers(NamedTuple):
     """Rényi divergences of one order, and risks; `Certificate` explains each."""

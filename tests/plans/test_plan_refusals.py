@@ -109,6 +109,11 @@ REFUSED = {
         "noise_variance = 1e-09 breaks the privacy budget, which needs 0.00342857; give at least "
         "that, or a larger eps_dp.",
     ),
+    "non-convex noise below the budget": (
+        lambda: bounded(n=2, noise_variance=1.0, eps_dd=0.5, eps_dp=0.01),
+        "noise_variance = 1 breaks the privacy budget: a run of 43087 steps has eps_dp = 4.90196, "
+        "above 0.01; give no noise_variance to have the least one chosen, or a larger one.",
+    ),
     "a target below what the noise allows": (
         lambda: convex(target_risk=1e-6),
         "target_excess_risk = 1e-06 is not above 0.014, the least that this noise allows; give a "
