@@ -86,12 +86,10 @@ def test_the_library_refuses_the_first_and_certifies_the_second():
     assert clipping.refusal(twin, 100_000, 2.0) == ""
 
 
-def test_a_certificate_that_was_issued_counts_against_us(monkeypatch):
-    monkeypatch.setattr(clipping, "refusal", lambda *_: "")
-    monkeypatch.setattr(clipping, "measure", lambda *_: {})
-    monkeypatch.setattr(clipping, "_rows", lambda *_: ())
-    args = (find("clipping"), {}, {}, {}, {}, "")
-    assert clipping._findings(*args)[2].refuted
+def test_a_certificate_that_was_issued_counts_against_us():
+    issued = clipping._findings(find("clipping"), {}, {}, {}, {}, "")[2]
+    assert issued.refuted
+    assert issued.claim.owner == "ours"
 
 
 @pytest.mark.parametrize(
