@@ -28,7 +28,7 @@ class Question(NamedTuple):
 
     @classmethod
     def make(cls, plan, adaptivity, request, inserted, observed, records, delta) -> "Question":
-        """The checked question; releases that were seen count towards the adaptivity."""
+        """The checked question; where it is known which releases were seen, they decide p."""
         adaptivity = _whole("adaptivity", adaptivity, least=0)
         request = _whole("request", request, least=1)
         inserted = _whole("inserted", inserted, least=0)
@@ -39,7 +39,7 @@ class Question(NamedTuple):
             )
         if observed is not None:
             observed = tuple(sorted({_whole("observed", s, least=0) for s in observed}))
-            adaptivity = max(adaptivity, sum(inserted <= s < request for s in observed))
+            adaptivity = _seen(adaptivity, sum(inserted <= s < request for s in observed))
         records = plan.edits_per_request if records is None else _whole("records", records, least=1)
         delta = plan.delta if delta is None else float(checks.delta(delta))
         return cls(adaptivity, request, inserted, observed, records, delta)
@@ -105,6 +105,17 @@ def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, fl
         return float(order), eps_dp, eps_dd
     mu_dp, mu_dd = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in (eps_dp, eps_dd))
     return 2.0, mu_dp**2, mu_dd**2
+
+
+def _seen(adaptivity, listed) -> int:
+    """p where the releases seen are listed; refused where more are claimed than listed."""
+    if adaptivity > listed:
+        raise InputError(
+            f"adaptivity = {adaptivity} contradicts observed, which lists {listed} of the releases "
+            f"made while the record was there; list every release that was seen, or leave out "
+            f"observed where only their number is known."
+        )
+    return listed
 
 
 def _whole(name, value, *, least) -> int:

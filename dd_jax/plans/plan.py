@@ -119,7 +119,8 @@ class Plan:
             request: i ≥ 1, the request that deletes the record; for a record that stays, the number
                 of requests served.
             inserted: 0 for a record of the initial database, or the request that brought it in.
-            observed: which releases were seen, where that is known; release 0 follows learning.
+            observed: which releases were seen, where that is known for all of them; release 0
+                follows learning. They decide p; a larger `adaptivity` is refused.
             records: rows judged jointly in `eps_dd_records`; `edits_per_request` unless given.
             delta: also convert to (ε, δ).
             problem: the problem that is run; refused if it is not the plan's.

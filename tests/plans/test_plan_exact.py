@@ -13,8 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from dd_jax import loss_constants
 from dd_jax.constants import ProblemConstants
+from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
-from dd_jax.oracles import gaussian, grid
+from dd_jax.oracles import gaussian, grid, linear
 from dd_jax.plans import plan_convex, plan_nonconvex
 
 SLACK = 1 + 1e-7  # rounding of the oracles
@@ -350,3 +351,42 @@ def test_what_an_adaptive_requester_reaches_is_covered():
     assert leak == pytest.approx(0.523, abs=5e-4)
     assert unseen.eps_dd < leak <= seen.eps_dd_request <= seen.eps_dd_adaptive
     assert unseen.eps_dp < leak + 1 <= seen.eps_dp_adaptive
+
+
+@pytest.mark.parametrize(
+    ("adaptivity", "request_number", "observed", "listed"),
+    [(1, 1, (), 0), (3, 4, (0,), 1), (1, 3, (7,), 0)],
+)
+def test_an_adaptivity_above_the_listed_looks_is_refused(
+    adaptivity, request_number, observed, listed
+):
+    """The list alone would certify less than a recoding requester with one look reaches."""
+    plan = plan_convex(
+        ProblemConstants(loss_constants.linear(), 1.0),
+        n=100,
+        dim=1,
+        order=2,
+        eps_dp=1.0,
+        eps_dd=1e-3,
+        step_size=0.5,
+    )
+    with pytest.raises(InputError) as error:
+        plan.certificate(adaptivity, request_number, observed=observed)
+    assert str(error.value) == (
+        f"adaptivity = {adaptivity} contradicts observed, which lists {listed} of the releases "
+        f"made while the record was there; list every release that was seen, or leave out observed "
+        f"where only their number is known."
+    )
+    constants = (2, 1.0, 1.0, plan.noise_variance, 100, 0.5, plan.learn_steps)
+    goes = linear.recoding_renyi(*constants, 0, plan.delete_steps)
+    stays = linear.recoding_renyi(*constants, plan.delete_steps, 0)
+    blind, one_look = plan.certificate(observed=()), plan.certificate(observed=(0,))
+    assert blind.eps_dd_request < 1e-3 < 0.5 < goes <= one_look.eps_dd_request
+    assert blind.eps_dp_request < stays <= one_look.eps_dp_request
+    number_only = plan.certificate(adaptivity, request_number)
+    assert goes <= number_only.eps_dd_request
+    assert stays <= number_only.eps_dp_request
+    # The looks decide p where p is not stated, or stated too small.
+    assert blind.adaptivity == 0
+    assert one_look == plan.certificate(1, observed=(0,))
+    assert plan.certificate(1, 3, observed=(0, 2)).adaptivity == 2
