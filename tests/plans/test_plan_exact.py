@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from dd_jax import loss_constants
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
-from dd_jax.guarantees import renyi
+from dd_jax.guarantees import renyi, utility
 from dd_jax.oracles import gaussian, grid, linear
 from dd_jax.plans import plan_convex, plan_nonconvex
 
@@ -331,6 +331,61 @@ def test_tanh_streams(block):
         exact = grid.renyi(plan.order, *staying)
         assert exact <= joint**2 * unseen.eps_dp * SLACK + TINY
     assert closest < 1
+
+
+@pytest.mark.parametrize("request_number", [1, 2])
+def test_the_risk_of_a_model_that_hardly_learned_is_covered(request_number):
+    """With K_L = 0 the learned model is the start, however close later ones are to their law."""
+    plan = plan_nonconvex(
+        ProblemConstants(loss_constants.tanh_margin(), 0.1),
+        n=1000,
+        dim=1,
+        order=2.0,
+        eps_dp=1e6,
+        eps_dd=0.5,
+        noise_variance=0.1,
+    )
+    unlearned = dataclasses.replace(plan, learn_steps=0, delete_steps=plan.learn_steps)
+    models = np.linspace(-40, 40, 400_001)
+    objective = margin_objective(np.ones(1), tanh_value, 0.1)(models)
+    start = np.exp(-(models**2) / 2)
+    exact = start @ objective / start.sum() - objective.min()
+    assert exact == pytest.approx(0.8438, abs=1e-4)
+    for adaptivity in (0, 1):
+        certificate = unlearned.certificate(adaptivity, request_number)
+        assert exact <= certificate.risk_bound_learned <= certificate.risk_bound
+        assert certificate.risk_bound_paper > 1e17
+    found = unlearned.certificate(request=request_number)
+    assert found.risk_bound_request < 0.4 < exact  # which holds after the request alone
+    shape = (1.0, 0.1, plan.problem.loss.smoothness, 1.0, 0.1, 1, plan.step_size)
+    assert found.risk_bound_request == utility.excess_risk_nonconvex(*shape, found.eps_dd_request)
+    # The other way round, learning is what is good, and no request that follows.
+    idle = dataclasses.replace(plan, delete_steps=0).certificate(request=request_number)
+    assert idle.risk_bound_learned < 0.4 < idle.risk_bound
+    assert idle.risk_bound_learned < idle.risk_bound_request <= idle.risk_bound
+
+
+def test_the_risk_of_a_short_run_is_covered_whichever_phase_is_short():
+    features = np.ones(30)
+    plan = plan_nonconvex(
+        ProblemConstants(loss_constants.tanh_margin(), 2.0),
+        n=30,
+        dim=1,
+        order=1.5,
+        eps_dp=10.0,
+        eps_dd=0.5,
+        noise_variance=2.0,
+    )
+    for learn_steps in (0, 1, 20, plan.learn_steps):
+        for delete_steps in (0, 1, plan.delete_steps):
+            short = dataclasses.replace(plan, learn_steps=learn_steps, delete_steps=delete_steps)
+            line = Line(short, tanh_slope, tanh_value)
+            releases = line.releases([features, -features])
+            for adaptivity in (0, 1):
+                certificate = short.certificate(adaptivity)
+                check_risks(line, [features, -features], releases, certificate)
+                learned = line.risk(features, releases[0])
+                assert learned <= certificate.risk_bound + 1e-9
 
 
 def test_what_an_adaptive_requester_reaches_is_covered():
