@@ -25,8 +25,9 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     )
     from dd_jax.ensemble import neighbours, over_seeds
     from dd_jax.erm import Problem
-    from dd_jax.errors import CertificateRefused, InputError
+    from dd_jax.errors import CertificateRefused, EditRefused, InputError
     from dd_jax.interaction import Observation, Requester, adversary_view, drive, interact
+    from dd_jax.keys import secret_key
     from dd_jax.losses import deletion
     from dd_jax.plans import (
         Certificate,
@@ -69,6 +70,7 @@ _NAMES = {
     "CuratorState": "types",
     "Domain": "types",
     "Edit": "types",
+    "EditRefused": "errors",
     "InputError": "errors",
     "Labelled": "types",
     "Mechanism": "types",
@@ -89,6 +91,7 @@ _NAMES = {
     "plan_convex": "plans",
     "plan_nonconvex": "plans",
     "replacement": "types",
+    "secret_key": "keys",
 }
 
 __all__ = [*_SUBMODULES, *_NAMES]

@@ -40,9 +40,10 @@ def over_seeds(
         chunk: seeds per device call; bounds memory. Default 1024.
         progress: called with (seeds done, num_seeds) after each chunk.
     """
-    chunk = min(chunk or DEFAULT_CHUNK, num_seeds)
+    chunk = DEFAULT_CHUNK if chunk is None else chunk
     if num_seeds < 1 or chunk < 1:
         raise InputError(f"num_seeds = {num_seeds}, chunk = {chunk}; give at least 1 of each.")
+    chunk = min(chunk, num_seeds)
     parts = []
     for first in range(0, num_seeds, chunk):
         # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut below.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
@@ -44,10 +45,15 @@ class Problem:
     row_chunk: int = 1024
 
     def __post_init__(self):
-        if isinstance(self.row_chunk, int) and self.row_chunk < 1:
+        if not isinstance(self.loss, Loss):
+            raise InputError(
+                f"loss = {self.loss!r} is not a loss; give for example dd.losses.logistic()."
+            )
+        if not isinstance(self.row_chunk, int) or self.row_chunk < 1:
             raise InputError(f"row_chunk = {self.row_chunk}; give at least 1 row per pass.")
-        if isinstance(self.loss, Loss) and _is_scalar_pair(self.l2, self.clip_norm):
-            _ = self.constants
+        _check_positive("l2", self.l2)
+        if self.clip_norm is not None:
+            _check_positive("clip_norm", self.clip_norm)
 
     @property
     def constants(self) -> ProblemConstants:
@@ -60,16 +66,26 @@ class Problem:
         return ProblemConstants(self.loss.constants, float(self.l2), clip_norm)
 
 
-def _is_scalar_pair(l2, clip_norm) -> bool:
-    """Whether the numbers can be looked at; pytree operations build Problems of placeholders."""
-    values = [l2] if clip_norm is None else [l2, clip_norm]
-    return is_concrete(values) and all(
-        isinstance(v, int | float) or getattr(v, "shape", None) == () for v in values
-    )
+def _check_positive(name: str, value: Any) -> None:
+    """Refuse numbers (one, or an array to vmap over) that are not positive and finite.
+
+    Tracers cannot be looked at, and pytree operations build Problems of placeholders.
+    """
+    if not isinstance(value, str | int | float | np.ndarray | jax.Array) or not is_concrete(value):
+        return
+    numbers = np.asarray(value)
+    fits = np.issubdtype(numbers.dtype, np.number) and np.isfinite(numbers) & (numbers > 0)
+    if not np.all(fits):
+        raise InputError(
+            f"{name} = {value} is not a positive finite number; give for example {name}=0.1."
+        )
 
 
 def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
-    """∇ℒ_𝒟(θ) = (1/n) Σ clip(∇ℓ(θ; x)) + λθ, by the fastest form that the loss allows."""
+    """∇ℒ_𝒟(θ) = (1/n) Σ clip(∇ℓ(θ; x)) + λθ, by the fastest form that the loss allows.
+
+    The regulariser is never clipped (`eqn:objective`, `ssec:clipping`).
+    """
     return _regularised(problem, params, database, _fastest_sum(problem.loss))
 
 
@@ -257,17 +273,25 @@ def _crossing(scores: LinearScores, label, low, high, level) -> Array:
 
 
 class Minimum(NamedTuple):
-    """θ*, the gradient norm left at it, and the Newton steps taken."""
+    """What `minimise` found.
+
+    Attributes:
+        params: θ*.
+        gradient_norm: ‖∇ℒ(θ*)‖; the excess risk of θ* is at most its square over 2λ.
+        steps: Newton steps taken.
+        converged: whether the gradient is zero up to rounding. Look at it before relying on θ*.
+    """
 
     params: PyTree
     gradient_norm: Array
     steps: Array
+    converged: Array
 
 
 def minimise(
-    problem: Problem, database: PyTree, params: PyTree | None = None, *, max_steps: int = 100
+    problem: Problem, database: PyTree, params: PyTree | None = None, *, max_steps: int = 200
 ) -> Minimum:
-    """θ* = argmin ℒ_𝒟 by damped Newton steps on the (clipped) gradient, to machine precision.
+    """θ* = argmin ℒ_𝒟 (`eqn:objective`) by damped Newton steps, to machine precision.
 
     Assumes: a convex loss, and single-index if clipped (otherwise the field need not be a
     gradient). Works in the database's precision; enable 64-bit for a reference optimum.
@@ -280,6 +304,9 @@ def minimise(
     field = functools.partial(_flat_gradient, problem, unravel, database)
     jacobian = jax.jacfwd(field)
 
+    def descent(candidate, theta):
+        return -excess_risk(problem, unravel(candidate), database, unravel(theta))
+
     def unfinished(carry):
         _, _, improved, steps = carry
         return improved & (steps < max_steps)
@@ -287,15 +314,18 @@ def minimise(
     def newton(carry):
         theta, residual, _, steps = carry
         direction = jnp.linalg.solve(jacobian(theta), residual)
-        candidate, candidate_residual = _backtrack(field, theta, residual, direction)
-        improved = _norm(candidate_residual) < _norm(residual)
+        candidate = _backtrack(descent, theta, residual, direction)
+        candidate_residual = field(candidate)
+        # Far out the objective falls; near the optimum only the gradient still resolves progress.
+        improved = (descent(candidate, theta) > 0) | (_norm(candidate_residual) < _norm(residual))
         theta = jnp.where(improved, candidate, theta)
         residual = jnp.where(improved, candidate_residual, residual)
         return theta, residual, improved, steps + 1
 
     carry = (start, field(start), jnp.array(True), jnp.array(0))
     theta, residual, _, steps = jax.lax.while_loop(unfinished, newton, carry)
-    return Minimum(unravel(theta), _norm(residual), steps)
+    rounding = 100 * jnp.finfo(theta.dtype).eps * (1 + _norm(theta))
+    return Minimum(unravel(theta), _norm(residual), steps, _norm(residual) <= rounding)
 
 
 def _require_minimisable(problem: Problem) -> None:
@@ -316,25 +346,21 @@ def _flat_gradient(problem: Problem, unravel: Callable, database: PyTree, theta:
     return ravel_pytree(gradient(problem, unravel(theta), database))[0]
 
 
-def _backtrack(field: Callable, theta: Array, residual: Array, direction: Array):
-    """The first of the steps 1, 1/2, … along the Newton direction that shrinks the residual."""
-    size = _norm(residual)
+def _backtrack(descent: Callable, theta: Array, residual: Array, direction: Array) -> Array:
+    """The first of the steps 1, 1/2, 1/4, … along the Newton direction with Armijo's decrease.
 
-    def too_long(carry):
-        scale, _, candidate_residual = carry
-        return ~(_norm(candidate_residual) <= (1 - scale / 4) * size) & (scale > 1e-6)
+    ℒ is strongly convex and its generalised Hessian at least λI, so the direction descends and the
+    halving ends. Where the decrease is below rounding the full step is taken as it is.
+    """
+    slope = jnp.vdot(residual, direction)
+    rounding = jnp.finfo(theta.dtype).eps * 10
 
-    def shorten(carry):
-        scale = carry[0] / 2
-        candidate = theta - scale * direction
-        return scale, candidate, field(candidate)
+    def too_long(scale):
+        enough = 1e-4 * scale * slope
+        return (descent(theta - scale * direction, theta) < enough - rounding) & (scale > 1e-9)
 
-    candidate = theta - direction
-    one = jnp.ones((), theta.dtype)
-    _, candidate, candidate_residual = jax.lax.while_loop(
-        too_long, shorten, (one, candidate, field(candidate))
-    )
-    return candidate, candidate_residual
+    scale = jax.lax.while_loop(too_long, lambda scale: scale / 2, jnp.ones((), theta.dtype))
+    return theta - scale * direction
 
 
 def _norm(vector: Array) -> Array:

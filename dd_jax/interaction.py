@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax.errors import InputError
+from dd_jax.errors import EditRefused, InputError
 from dd_jax.types import (
     CuratorState,
     Edit,
@@ -127,11 +127,13 @@ def drive(
     *,
     num_requests: int,
     observe: Sequence[int] = (),
+    resume: CuratorState | None = None,
 ) -> tuple[CuratorState, Transcript]:
     """`interact` for a requester that is any Python: a host loop around one donated jitted step.
 
-    With the same key and edits it makes the same models as `interact`. Every edit is checked before
-    it is served; a refused edit leaves nothing half done.
+    With the same key and edits it makes the same models as `interact` (`alg:interact`). Every edit
+    is checked before it is served. A refused edit leaves nothing half done and loses nothing: the
+    error carries the curator's state and the transcript so far, and `resume` goes on from there.
 
     Args:
         key: the interaction's only source of randomness.
@@ -142,33 +144,44 @@ def drive(
         database: 𝒟_0; it is copied, never modified.
         num_requests: how many requests are served.
         observe: indices of the releases shown to `respond`.
+        resume: a curator's state to go on from instead of learning; give a fresh key.
 
     Raises:
-        InputError: a record or edit outside the domain, an edit that cannot be applied, or an
-            observable index out of range.
+        InputError: a record outside the domain, or an observable index out of range.
+        EditRefused: an edit that cannot be applied as asked, or of another size r than the first.
     """
     observed = _observed_mask(observe, num_requests)
-    check_database(database, mechanism)
+    start = database if resume is None else resume.database
+    check_database(start, mechanism)
     learn_key, _, stream_key = jax.random.split(key, 3)
-    database, inside, state, release = _start_step(mechanism, learn_key, database)
-    curator = CuratorState(state, database)
+    state = None if resume is None else resume.params
+    curator, release, inside = _start_step(mechanism, learn_key, start, state)
     releases, events = [release], []
+
+    def so_far() -> Transcript:
+        edits, projected, rejected = _stack(events) if events else _no_events(start)
+        seen = jnp.asarray(observed[: len(events)])
+        outside = _count_outside(inside)
+        return Transcript(_stack(releases), edits, seen, projected, rejected, outside)
+
     for request in range(1, num_requests + 1):
         edit = respond(request, release if observed[request - 1] else None)
-        check_edit(curator.database, edit, mechanism.domain)
+        try:
+            check_edit(curator.database, edit, mechanism.domain)
+            _check_size(edit, events)
+        except InputError as error:
+            raise EditRefused(f"request {request}: {error}", curator, so_far()) from None
         curator, release, event = _request_step(mechanism, stream_key, request, curator, edit)
         releases.append(release)
         events.append(event)
-    edits, projected, rejected = _stack(events) if events else _no_events(database)
-    transcript = Transcript(
-        _stack(releases), edits, jnp.asarray(observed), projected, rejected, _count_outside(inside)
-    )
-    return curator, transcript
+    return curator, so_far()
 
 
 def adversary_view(transcript: Transcript, request: int) -> PyTree:
     """φ_i, φ_{i+1}, …: all that the adversary of `thm:soundness` is given of a record that request
     i deleted. Releases before the deletion, edits and counters stay with the analyst.
+
+    For the transcript of one interaction; vmap it over the transcripts of many seeds.
     """
     last = jax.tree.leaves(transcript.releases)[0].shape[0] - 1
     if not 1 <= request <= last:
@@ -203,11 +216,24 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _start_step(mechanism: Mechanism, key: Array, database: PyTree):
+def _start_step(mechanism: Mechanism, key: Array, database: PyTree, state: PyTree | None):
+    """The curator's first state: learned, or the one to resume from."""
     database, inside = mechanism.domain.project(database)
+    if state is None:
+        state, release = _learn(mechanism, key, database)
+    else:
+        release = mechanism.publish(key, state)
     # The caller's arrays must survive the donated steps that follow.
-    database = jax.tree.map(jnp.copy, database)
-    return database, inside, *_learn(mechanism, key, database)
+    curator = jax.tree.map(jnp.copy, CuratorState(state, database))
+    return curator, release, inside
+
+
+def _check_size(edit: Edit, events: list) -> None:
+    if events and edit.index.shape != events[0][0].index.shape:
+        raise InputError(
+            f"the edit replaces {edit.index.shape[0]} rows, the first one "
+            f"{events[0][0].index.shape[0]}; give every edit of a stream the same r."
+        )
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
@@ -217,8 +243,10 @@ def _request_step(mechanism: Mechanism, stream_key: Array, request, curator, edi
 
 
 def _observed_mask(observe: Sequence[int], num_requests: int) -> np.ndarray:
-    if num_requests < 0:
+    if not _is_whole(num_requests) or num_requests < 0:
         raise InputError(f"num_requests = {num_requests}; give a whole number ≥ 0.")
+    if not isinstance(observe, Sequence | range | np.ndarray) or not all(map(_is_whole, observe)):
+        raise InputError(f"observe = {observe!r}; give a sequence of release numbers, e.g. (0, 3).")
     mask = np.zeros(num_requests, dtype=bool)
     for index in observe:
         if not 0 <= index < num_requests:
@@ -228,6 +256,10 @@ def _observed_mask(observe: Sequence[int], num_requests: int) -> np.ndarray:
             )
         mask[index] = True
     return mask
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _mask(release: PyTree, visible: Array) -> PyTree:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError
-from dd_jax.types import Mechanism, apply_edit, is_concrete
+from dd_jax.types import Edit, Mechanism, apply_edit, is_concrete, num_records
 
 
 class Schedule(NamedTuple):
@@ -80,7 +81,7 @@ def run(
     num_steps: int,
     first_step=0,
 ) -> PyTree:
-    """Noisy-GD(𝒟, θ, K): K steps from θ, as one scan.
+    """Noisy-GD(𝒟, θ, K), `alg:noisygd`: K steps from θ, as one scan.
 
     A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key are the same
     as K₁ + K₂ steps at once.
@@ -110,8 +111,7 @@ def trajectory(
 def _scan(
     key, params, database, problem, step_size, noise_variance, num_steps, first_step, *, keep
 ):
-    if num_steps < 0:
-        raise InputError(f"num_steps = {num_steps}; give a whole number of steps ≥ 0.")
+    _check_steps("num_steps", num_steps)
 
     def body(params, k):
         step_key = jax.random.fold_in(key, k)
@@ -133,19 +133,17 @@ def mechanism(problem: Problem, plan) -> Mechanism:
         plan: a `Plan` made for this very problem, or a `Schedule` to run without a certificate.
 
     Raises:
-        InputError: the plan was made for another problem.
+        InputError: a number that cannot be run, a plan for another problem; when it is run, a
+            database or an edit of another size than planned.
     """
-    planned = getattr(plan, "problem", None)
-    if planned is not None and is_concrete(problem) and planned != problem.constants:
-        raise InputError(
-            f"the plan was made for {planned}, not for {problem.constants}; "
-            f"plan again for the problem that is run."
-        )
+    _check_schedule(plan)
+    _check_same_problem(plan, problem)
     numbers = {"step_size": plan.step_size, "noise_variance": plan.noise_variance}
 
     def learn(key, database):
         init_key, run_key = jax.random.split(key)
         template = problem.loss.template(database)
+        _check_planned_sizes(plan, database, template)
         start = jax.tree.map(
             lambda leaf: leaf * jnp.sqrt(jnp.asarray(plan.init_variance, leaf.dtype)),
             standard_normal_like(init_key, template),
@@ -153,10 +151,66 @@ def mechanism(problem: Problem, plan) -> Mechanism:
         return run(run_key, start, database, problem, num_steps=plan.learn_steps, **numbers)
 
     def delete(key, database, edit, state):
+        _check_planned_edit(plan, edit)
         edited = apply_edit(database, edit)
         return run(key, state, edited, problem, num_steps=plan.delete_steps, **numbers)
 
     return Mechanism(learn, delete, domain=problem.loss.domain)
+
+
+def _check_schedule(plan) -> None:
+    """Refuse numbers that would run into NaN or nothing."""
+    for name, positive in (
+        ("step_size", True),
+        ("noise_variance", False),
+        ("init_variance", False),
+    ):
+        value = getattr(plan, name)
+        if not is_concrete(value):
+            continue
+        number = np.asarray(value)
+        large_enough = number > 0 if positive else number >= 0
+        if not np.all(np.isfinite(number) & large_enough):
+            least = "> 0" if positive else "≥ 0"
+            raise InputError(f"{name} = {value} cannot be run; give a finite number {least}.")
+    for name in ("learn_steps", "delete_steps"):
+        _check_steps(name, getattr(plan, name))
+
+
+def _check_steps(name: str, value) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise InputError(f"{name} = {value}; give a whole number of steps ≥ 0.")
+
+
+def _check_same_problem(plan, problem: Problem) -> None:
+    planned = getattr(plan, "problem", None)
+    if planned is not None and is_concrete(problem) and planned != problem.constants:
+        raise InputError(
+            f"the plan was made for {planned}, not for {problem.constants}; "
+            f"plan again for the problem that is run."
+        )
+
+
+def _check_planned_sizes(plan, database: PyTree, template: PyTree) -> None:
+    """A certificate's noise is for its own n and d; these are static, so jit cannot hide them."""
+    dim = sum(leaf.size for leaf in jax.tree.leaves(template))
+    for name, found in (("n", num_records(database)), ("dim", dim)):
+        planned = getattr(plan, name, found)
+        if planned != found:
+            raise InputError(
+                f"the plan was made for {name} = {planned}, the database has {name} = {found}; "
+                f"plan again with {name}={found}."
+            )
+
+
+def _check_planned_edit(plan, edit: Edit) -> None:
+    rows = edit.index.shape[0]
+    planned = getattr(plan, "edits_per_request", rows)
+    if rows > planned:
+        raise InputError(
+            f"the edit replaces {rows} rows, the plan was made for {planned} per request; "
+            f"split the edit or plan again with edits_per_request={rows}."
+        )
 
 
 class NoisyGDState(NamedTuple):
@@ -167,7 +221,7 @@ class NoisyGDState(NamedTuple):
 
 
 def as_optax(key: Array, *, l2, step_size, noise_variance) -> optax.GradientTransformation:
-    """The same step for an optax loop: turns mean clipped gradients into Noisy-GD updates.
+    """The step of `alg:noisygd` for an optax loop: mean clipped gradients in, updates out.
 
     `init` and `update` follow optax; the incoming gradient is the mean of clipped per-record
     gradients WITHOUT the regulariser, which is added here, unclipped. With the same key it makes

@@ -30,6 +30,12 @@ def fixed_stream(stream: Edit) -> Requester:
     Its edits do not depend on a key, so under a vmap over seeds the database is not copied.
     """
 
+    if jnp.ndim(stream.index) != 2:
+        raise InputError(
+            f"the stream's index has shape {jnp.shape(stream.index)}; "
+            f"stack single edits with dd.requesters.stack_edits."
+        )
+
     def act(key, memory, observation):
         del key
         edit = jax.tree.map(lambda leaf: leaf[observation.request - 1], stream)
@@ -44,7 +50,7 @@ def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> R
         raise InputError(
             f"edits_per_request = {edits_per_request}; give 1 to n = {n} rows per request."
         )
-    pool_size = num_records(pool)
+    pool_size = _pool_size(pool)
 
     def act(key, memory, observation):
         del observation
@@ -63,7 +69,9 @@ def churn(row: int, pool: PyTree) -> Requester:
     With two records of opposite gradients the optimum moves by 2L/(λn) each time, the most that one
     row can do.
     """
-    pool_size = num_records(pool)
+    if isinstance(row, bool) or not isinstance(row, int) or row < 0:
+        raise InputError(f"row = {row}; give the number of a row, 0 or more.")
+    pool_size = _pool_size(pool)
 
     def act(key, memory, observation):
         del key
@@ -72,6 +80,13 @@ def churn(row: int, pool: PyTree) -> Requester:
         return memory, Edit(jnp.full((1,), row, jnp.int32), record)
 
     return Requester(init=lambda key: (), act=act)
+
+
+def _pool_size(pool: PyTree) -> int:
+    size = num_records(pool)
+    if size < 1:
+        raise InputError("the pool is empty; give at least one record to put into rows.")
+    return size
 
 
 class LossMemory(NamedTuple):
@@ -106,4 +121,4 @@ def largest_loss(loss: Loss, database: PyTree) -> Requester:
         memory = LossMemory(release, memory.alive.at[row].set(False))
         return memory, Edit(row[None].astype(jnp.int32), null)
 
-    return Requester(init, act)
+    return Requester(init, act, max_requests=n)

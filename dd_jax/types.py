@@ -46,16 +46,27 @@ class Domain(NamedTuple):
     project: Callable[[PyTree], tuple[PyTree, Bool[Array, "n"]]]
 
 
-def _accept(records: PyTree) -> None:
-    """The unconstrained domain has nothing to check beyond finiteness."""
+def project_finite(records: PyTree) -> tuple[PyTree, Array]:
+    """Blank every record that holds NaN or infinity (zeros in its floating leaves), and mark it."""
+    n = num_records(records)
+    inside = jnp.ones(n, dtype=bool)
+    for leaf in jax.tree.leaves(records):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            inside &= jnp.all(jnp.isfinite(leaf).reshape(n, -1), axis=1)
+
+    def blank(leaf):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return leaf
+        return jnp.where(inside.reshape(n, *(1,) * (leaf.ndim - 1)), leaf, jnp.zeros_like(leaf))
+
+    return jax.tree.map(blank, records), inside
+
+
+def _check_any(records: PyTree) -> None:
     check_finite(records)
 
 
-def _all_inside(records: PyTree) -> tuple[PyTree, Array]:
-    return records, jnp.ones(num_records(records), dtype=bool)
-
-
-ANY_RECORD = Domain("any finite record", _accept, _all_inside)
+ANY_RECORD = Domain("any finite record", _check_any, project_finite)
 
 
 def publish_model(key: Array, state: PyTree) -> PyTree:
@@ -125,14 +136,19 @@ def num_records(database: PyTree) -> int:
 def apply_edit(database: PyTree, edit: Edit) -> PyTree:
     """𝒟 ∘ u: replace the edit's rows, all at once.
 
-    Pure; works under jit, vmap and scan, and commutes for edits of disjoint rows. Rows outside
-    [0, n) and second mentions of a row are dropped: use `check_edit` to refuse them on the host,
-    or read `Transcript.rejected`.
+    Pure; works under jit, vmap and scan, and commutes for edits of disjoint rows (`dfn:updreq`).
+    Rows outside [0, n) and second mentions of a row are dropped: use `check_edit` to refuse them on
+    the host, or read `Transcript.rejected`.
+
+    Raises:
+        InputError: the records have another structure, shape or dtype than the database's rows.
+            Nothing is ever broadcast or cast into a row.
     """
+    check_records_match(database, edit)
     n = num_records(database)
     rows = jnp.where(_acceptable_rows(edit.index, n), edit.index, n)
     return jax.tree.map(
-        lambda leaf, new: leaf.at[rows].set(new, mode="drop"), database, edit.record
+        lambda leaf, new: jnp.asarray(leaf).at[rows].set(new, mode="drop"), database, edit.record
     )
 
 
@@ -149,8 +165,20 @@ def _acceptable_rows(index: Array, n: int) -> Array:
 
 
 def replacement(indices, records: PyTree) -> Edit:
-    """The edit that puts `records` (leading axis r) into the given rows."""
-    return Edit(index=jnp.atleast_1d(jnp.asarray(indices, dtype=jnp.int32)), record=records)
+    """The edit that puts `records` (leading axis r) into the given rows (`dfn:updreq`).
+
+    Raises:
+        InputError: the indices are not whole numbers that a row can have.
+    """
+    rows = np.atleast_1d(np.asarray(indices))
+    if rows.size and not np.issubdtype(rows.dtype, np.integer):
+        raise InputError(
+            f"rows {rows.tolist()} have dtype {rows.dtype}; give row numbers as whole numbers."
+        )
+    if rows.size and (rows.max() > np.iinfo(np.int32).max or rows.min() < 0):
+        wrong = rows[(rows > np.iinfo(np.int32).max) | (rows < 0)][0]
+        raise InputError(f"row {wrong} is out of range; rows run from 0 to n - 1.")
+    return Edit(index=jnp.asarray(rows, dtype=jnp.int32), record=records)
 
 
 def is_concrete(tree: PyTree) -> bool:
@@ -162,8 +190,9 @@ def check_finite(records: PyTree, what: str = "the database") -> None:
     """Refuse NaN and infinity in floating-point leaves, naming the row."""
     for path, leaf in jax.tree.leaves_with_path(records):
         array = np.asarray(leaf)
-        if not np.issubdtype(array.dtype, np.inexact):
+        if not jnp.issubdtype(array.dtype, jnp.inexact):
             continue
+        array = array.astype(np.float64)
         rows = np.flatnonzero(~np.isfinite(array.reshape(array.shape[0], -1)).all(axis=1))
         if rows.size:
             name = jax.tree_util.keystr(path) or "the records"
@@ -181,9 +210,14 @@ def check_edit(database: PyTree, edit: Edit, domain: Domain = ANY_RECORD) -> Non
             or its records have another structure, shape or dtype than the database's, or are not
             finite, or lie outside the domain.
     """
+    if not isinstance(edit, Edit):
+        raise InputError(
+            f"the edit is of type {type(edit).__name__}; "
+            f"build it with dd.deletion or dd.replacement."
+        )
     n = num_records(database)
     _check_rows(np.asarray(edit.index), n)
-    _check_records_match(database, edit)
+    check_records_match(database, edit)
     check_finite(edit.record, "the edit")
     domain.check(edit.record)
 
@@ -208,13 +242,17 @@ def _check_rows(index: np.ndarray, n: int) -> None:
         raise InputError(f"row {rows[counts > 1][0]} is named twice; an edit's rows are distinct.")
 
 
-def _check_records_match(database: PyTree, edit: Edit) -> None:
+def check_records_match(database: PyTree, edit: Edit) -> None:
+    """Refuse records of another structure, shape or dtype than the database's rows.
+
+    These are static facts, so it holds inside jit and scan as well.
+    """
     if jax.tree.structure(database) != jax.tree.structure(edit.record):
         raise InputError(
             f"the edit's records have structure {jax.tree.structure(edit.record)}, the database "
             f"{jax.tree.structure(database)}; build the records with the database's own type."
         )
-    r = edit.index.shape[0]
+    r = jnp.shape(edit.index)[0]
     for old, new in zip(jax.tree.leaves(database), jax.tree.leaves(edit.record), strict=True):
         expected = (r, *jnp.shape(old)[1:])
         if jnp.shape(new) != expected:

@@ -1,5 +1,6 @@
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 import dd_jax as dd
 from dd_jax import erm
+from dd_jax.constants import LossConstants
 from dd_jax.noisy_gd import standard_normal_like
 
 # Compiled once per shape: the same functions, without a new trace for every call.
@@ -192,6 +194,43 @@ def test_bad_problems_are_refused():
         dd.Problem(loss, 0.1, row_chunk=0)
 
 
+def test_problems_of_other_things_are_refused():
+    with pytest.raises(dd.InputError, match="loss = 'logistic' is not a loss; give for example"):
+        dd.Problem("logistic", 0.1)
+    for l2 in ("0.1", np.array([0.1, -1.0])):
+        with pytest.raises(dd.InputError, match=r"l2 = .* is not a positive finite number"):
+            dd.Problem(dd.losses.logistic(), l2)
+
+
+def test_a_batch_of_problems_can_be_vmapped():
+    database, theta = signed(30, 3), jnp.ones(3)
+    batch = dd.Problem(dd.losses.logistic(), jnp.array([0.1, 0.2]), jnp.array([0.3, 9.0]))
+    both = jax.vmap(erm.gradient, in_axes=(0, None, None))(batch, theta, database)
+    for i, (l2, clip_norm) in enumerate([(0.1, 0.3), (0.2, 9.0)]):
+        one = gradient(dd.Problem(dd.losses.logistic(), l2, clip_norm), theta, database)
+        np.testing.assert_allclose(both[i], one, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 0.01])
+@pytest.mark.parametrize("clip_norm", [None, 0.3])
+def test_minimiser_of_stiff_hinges_converges(x64, smoothing, clip_norm):
+    """Kinks at every margin: plain Newton steps on the gradient norm get stuck here."""
+    loss = dd.losses.smoothed_hinge(smoothing=smoothing)
+    for seed in range(3):
+        problem = dd.Problem(loss, 1e-3, clip_norm)
+        best = minimise(problem, signed(60, 4, seed=seed, dtype=jnp.float64))
+        assert bool(best.converged)
+        assert best.gradient_norm <= 1e-10
+
+
+def test_minimise_says_when_it_did_not_converge(x64):
+    minimise_briefly = jax.jit(functools.partial(erm.minimise, max_steps=1))
+    best = minimise_briefly(
+        dd.Problem(dd.losses.logistic(), 1e-4), signed(60, 4, dtype=jnp.float64)
+    )
+    assert not bool(best.converged)
+
+
 def test_constants_of_a_traced_problem_are_refused():
     def peek(l2):
         return dd.Problem(dd.losses.logistic(), l2).constants
@@ -216,20 +255,72 @@ def test_a_zero_row_has_zero_gradient_under_clipping():
     assert bool(jnp.isfinite(objective(problem, jnp.ones(2), database)))
 
 
-def test_a_network_with_other_layers_is_sent_to_the_generic_path():
-    import flax.linen as nn
+class Scaled(nn.Module):
+    """A parameter outside any dense layer."""
 
-    class Scaled(nn.Module):
+    @nn.compact
+    def __call__(self, rows):
+        scale = self.param("scale", nn.initializers.ones, ())
+        return nn.Dense(1)(rows)[..., 0] * scale
+
+
+class Tied(nn.Module):
+    """A dense layer whose kernel is read a second time."""
+
+    @nn.compact
+    def __call__(self, rows):
+        dense = nn.Dense(1)
+        out = dense(rows)[..., 0]
+        return out * jnp.sum(dense.variables["params"]["kernel"])
+
+
+class Twice(nn.Module):
+    """The same layer called twice."""
+
+    @nn.compact
+    def __call__(self, rows):
+        dense = nn.Dense(rows.shape[-1])
+        return jnp.sum(dense(jnp.tanh(dense(rows))), axis=-1)
+
+
+class Mixing(nn.Module):
+    """Records that see each other."""
+
+    @nn.compact
+    def __call__(self, rows):
+        out = nn.Dense(1)(rows)[..., 0]
+        return out - jnp.mean(out) if rows.ndim == 2 else out
+
+
+NOT_GHOST = {
+    Scaled: "1 of the network's 3 parameter arrays are not in an nn.Dense",
+    Tied: "the network's ghost gradients are not its gradients",
+    Twice: "layer Dense_0 is called more than once per record",
+    Mixing: "the network's ghost gradients are not its gradients",
+}
+
+
+@pytest.mark.parametrize("module", NOT_GHOST, ids=lambda module: module.__name__)
+def test_networks_beyond_ghost_norms_are_refused(module):
+    constants = LossConstants(module.__name__, convex=False, single_index=False)
+    loss = dd.losses.from_flax(module(), lambda f, y: (f - y) ** 2, constants)
+    database = dd.Labelled(features(4, 2), jnp.zeros(4))
+    with pytest.raises(dd.InputError, match=NOT_GHOST[module]):
+        gradient(dd.Problem(loss, 0.1, 1.0), loss.template(database), database)
+
+
+def test_a_users_deep_network_clips_by_ghost_norms():
+    class Deep(nn.Module):
         @nn.compact
         def __call__(self, rows):
-            scale = self.param("scale", nn.initializers.ones, ())
-            return nn.Dense(1)(rows)[..., 0] * scale
+            hidden = nn.relu(nn.Dense(5)(rows))
+            return nn.Dense(1, use_bias=False)(jnp.tanh(nn.Dense(3)(hidden)))[..., 0]
 
-    from dd_jax.constants import LossConstants
-    from dd_jax.losses import from_flax
-
-    constants = LossConstants("scaled", convex=False, single_index=False)
-    loss = from_flax(Scaled(), lambda f, y: (f - y) ** 2, constants)
-    database = dd.Labelled(features(4, 2), jnp.zeros(4))
-    with pytest.raises(dd.InputError, match="1 of the network's 3 parameter arrays are not in an"):
-        gradient(dd.Problem(loss, 0.1, 1.0), loss.template(database), database)
+    constants = LossConstants("deep", convex=False, single_index=False)
+    loss = dd.losses.from_flax(Deep(), lambda f, y: (f - y) ** 2, constants)
+    database = signed(50, 4)
+    params = standard_normal_like(jax.random.key(0), loss.template(database))
+    for clip_norm in (None, 0.5):
+        problem = dd.Problem(loss, 0.1, clip_norm, row_chunk=16)
+        fast = gradient(problem, params, database)
+        assert relative_error(fast, reference_gradient(problem, params, database)) <= 1e-6

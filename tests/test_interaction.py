@@ -129,6 +129,133 @@ def test_drive_refuses_a_bad_edit_before_serving_it():
         dd.drive(jax.random.key(0), CURATOR, lambda *_: beyond, database, num_requests=1)
 
 
+def test_a_refused_edit_loses_nothing_and_the_stream_goes_on():
+    database = signed(20, 4)
+    edits = [dd.deletion(LOSS, database, [3]), dd.deletion(LOSS, database, [5, 6])]
+    key = jax.random.key(8)
+    with pytest.raises(dd.EditRefused) as refused:
+        dd.drive(
+            jax.random.clone(key),
+            CURATOR,
+            lambda request, _: edits[request - 1],
+            database,
+            num_requests=2,
+        )
+    assert str(refused.value) == (
+        "request 2: the edit replaces 2 rows, the first one 1; "
+        "give every edit of a stream the same r."
+    )
+    served = dd.drive(key, CURATOR, lambda *_: edits[0], database, num_requests=1)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
+        (refused.value.curator, refused.value.transcript),
+        served,
+    )
+    resumed, transcript = dd.drive(
+        jax.random.key(9),
+        CURATOR,
+        lambda *_: edits[1],
+        database,
+        num_requests=1,
+        resume=refused.value.curator,
+    )
+    np.testing.assert_allclose(transcript.releases[0], served[0].params, rtol=1e-6)
+    assert not np.asarray(resumed.database.features)[[3, 5, 6]].any()
+
+
+def test_drive_checks_the_database_it_is_given():
+    database = signed(20, 4)
+    bad = database._replace(features=database.features.at[6].multiply(50.0))
+    with pytest.raises(dd.InputError, match="row 6 has feature norm"):
+        dd.drive(jax.random.key(0), CURATOR, lambda *_: None, bad, num_requests=0)
+
+
+def test_drive_copies_a_database_that_its_domain_leaves_as_it_is():
+    """With an identity projection only the copy stands between donation and the caller's arrays."""
+    mean = dd.Mechanism(
+        learn=lambda key, database: database.mean(axis=0),
+        delete=lambda key, database, edit, state: dd.apply_edit(database, edit).mean(axis=0),
+        domain=dd.Domain("anything", lambda r: None, lambda r: (r, jnp.ones(r.shape[0], bool))),
+    )
+    database = signed(6, 2).features
+    edit = dd.replacement([0], jnp.zeros((1, 2)))
+    dd.drive(jax.random.key(0), mean, lambda *_: edit, database, num_requests=2)
+    assert not database.is_deleted()
+    assert bool(jnp.isfinite(database).all())
+
+
+def key_words(key):
+    return jax.random.key_data(key)
+
+
+# Reports every key it is given and the database it is shown, as its state and release.
+PROBE = dd.Mechanism(
+    learn=lambda key, database: (key_words(key), jnp.zeros(2, jnp.uint32), database.label),
+    delete=lambda key, database, edit, state: (state[0], key_words(key), database.label),
+    publish=lambda key, state: (*state, key_words(key)),
+)
+
+
+def test_every_purpose_has_a_key_of_its_own():
+    """Learning, deletion, publishing, the requester's memory and its moves: no key twice."""
+    database = signed(5, 2)
+
+    def init(key):
+        return key_words(key)
+
+    def act(key, memory, observation):
+        # The requester's keys travel out in the record's features, bit by bit.
+        bits = jnp.stack([memory, key_words(key)]).view(jnp.float32)
+        record = dd.Labelled(bits[1][None], jnp.zeros(1))
+        return memory, dd.Edit(jnp.array([0], jnp.int32), record)
+
+    free = PROBE._replace(
+        domain=dd.Domain(
+            "anything", lambda r: None, lambda r: (r, jnp.ones(r.label.shape[0], bool))
+        )
+    )
+    requester = dd.Requester(init, act)
+    _, transcript = dd.interact(jax.random.key(1), free, requester, database, num_requests=3)
+    learned, deleted, _, published = transcript.releases
+    moves = np.asarray(transcript.edits.record.features[:, 0]).view(np.uint32)
+    keys = [
+        learned[0],
+        *deleted[1:],
+        *published,
+        *moves,
+        *jax.random.key_data(jax.random.key(1))[None],
+    ]
+    assert len({tuple(np.asarray(key).tolist()) for key in keys}) == len(keys)
+
+
+def test_the_requesters_memory_has_a_key_of_its_own():
+    seen = []
+    database = signed(5, 2)
+    edit = dd.replacement([0], jax.tree.map(lambda leaf: leaf[:1], database))
+
+    def init(key):
+        seen.append(key_words(key))
+        return ()
+
+    requester = dd.Requester(init, lambda key, memory, observation: (memory, edit))
+    _, transcript = dd.interact(jax.random.key(1), PROBE, requester, database, num_requests=1)
+    used = [*transcript.releases[0], *transcript.releases[1], *transcript.releases[3]]
+    assert tuple(seen[0].tolist()) not in {tuple(key.tolist()) for key in used}
+
+
+def test_deletion_is_shown_the_database_before_the_edit():
+    database = signed(5, 2)
+    edits = [
+        dd.replacement([row], dd.Labelled(jnp.zeros((1, 2)), jnp.full(1, 0.25))) for row in (1, 2)
+    ]
+    _, transcript = dd.interact(
+        jax.random.key(1), PROBE, fixed_stream(stack_edits(edits)), database, num_requests=2
+    )
+    shown = transcript.releases[2]
+    np.testing.assert_array_equal(shown[1], database.label)
+    np.testing.assert_array_equal(shown[2], database.label.at[1].set(0.25))
+
+
 def test_drive_without_requests_is_learning():
     database = signed(20, 4)
     key = jax.random.key(3)
@@ -231,6 +358,13 @@ def test_bad_arguments_are_refused():
     assert str(error.value) == (
         "observe names release 2; a requester that makes 2 requests can be shown releases 0 to 1."
     )
+    for observe in (0, None, (True,), (0.5,), "0"):
+        with pytest.raises(dd.InputError, match="give a sequence of release numbers"):
+            dd.interact(
+                jax.random.key(0), CURATOR, requester, database, num_requests=1, observe=observe
+            )
+    with pytest.raises(dd.InputError, match=r"num_requests = 2\.5; give a whole number ≥ 0"):
+        dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=2.5)
     with pytest.raises(dd.InputError, match="num_requests = -1; give a whole number ≥ 0"):
         dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=-1)
     empty = jax.tree.map(lambda leaf: leaf[:0], database)

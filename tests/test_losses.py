@@ -213,7 +213,9 @@ def test_bad_records_are_refused_in_one_sentence(name):
 
 def test_class_labels_must_be_whole():
     records = dd.Labelled(jnp.zeros((2, 2)), jnp.zeros(2))
-    with pytest.raises(dd.InputError, match="labels have dtype float32; class labels are integers"):
+    with pytest.raises(
+        dd.InputError, match="labels have dtype float32; class labels are signed integers"
+    ):
         dd.losses.softmax(num_classes=3).domain.check(records)
 
 
@@ -233,6 +235,151 @@ BAD_ARGUMENTS = [
 def test_bad_loss_arguments_are_refused(make, message):
     with pytest.raises(dd.InputError, match=message):
         make()
+
+
+BAD_TYPES = {
+    "whole features": (
+        lambda: dd.Labelled(jnp.zeros((2, 2), jnp.int32), jnp.zeros(2)),
+        "features have dtype int32; convert them to float32 or float64.",
+    ),
+    "half precision": (
+        lambda: dd.Labelled(jnp.zeros((2, 2), jnp.bfloat16), jnp.zeros(2, jnp.bfloat16)),
+        "features have dtype bfloat16; convert them to float32 or float64.",
+    ),
+    "boolean labels": (
+        lambda: dd.Labelled(jnp.zeros((2, 2)), jnp.zeros(2, bool)),
+        "labels have dtype bool; convert them to the features' dtype.",
+    ),
+    "ragged": (
+        lambda: dd.Labelled(jnp.zeros((3, 2)), jnp.zeros(2)),
+        "the database's leaves have shapes [(3, 2), (2,)]; "
+        "give every leaf the same leading axis n.",
+    ),
+    **BAD_RECORDS,
+}
+del BAD_TYPES["label"]  # a value, not a type: jit cannot see it
+
+
+@pytest.mark.parametrize("name", BAD_TYPES)
+def test_static_facts_are_refused_inside_jit_too(name):
+    make, message = BAD_TYPES[name]
+    domain = dd.losses.logistic().domain
+    for look in (domain.check, domain.project, jax.jit(domain.project)):
+        with pytest.raises(dd.InputError) as error:
+            look(make())
+        assert str(error.value).split(";")[1:] == message.split(";")[1:]
+
+
+def test_labels_zero_and_one_are_not_mistaken_for_classes():
+    database = signed(4, 2)
+    bad = database._replace(label=jnp.array([1.0, 0.0, 1.0, 0.0]))
+    with pytest.raises(dd.InputError) as error:
+        dd.losses.check_data(dd.losses.logistic(), bad)
+    assert str(error.value) == (
+        "row 1 has label 0, which marks a deleted row, but its features are not zero; "
+        "give classes the labels -1 and 1."
+    )
+    blanked = dd.apply_edit(database, dd.deletion(dd.losses.logistic(), database, [1]))
+    assert dd.losses.check_data(dd.losses.logistic(), blanked).num_records == 4
+
+
+@settings(max_examples=50)
+@given(
+    seed=st.integers(0, 10**6), log_scale=st.floats(-1, 4), norm=st.sampled_from([0.3, 1.0, 7.0])
+)
+def test_projected_rows_are_strictly_inside(seed, log_scale, norm):
+    rows = 10**log_scale * jax.random.normal(jax.random.key(seed), (20, 5))
+    projected, _ = dd.losses.feature_domain(norm).project(rows)
+    assert (np.linalg.norm(np.asarray(projected, np.float64), axis=1) <= norm).all()
+
+
+def test_rounding_is_all_that_the_domain_forgives():
+    domain = dd.losses.feature_domain(1.0)
+    domain.check(jnp.array([[1.0 + 5e-7]]))
+    with pytest.raises(dd.InputError, match="beyond the declared 1"):
+        domain.check(jnp.array([[1.0 + 3e-6]]))
+
+
+def test_domains_refuse_bad_bounds():
+    for low, high in ((1.0, -1.0), (0.0, None), (None, 0.0)):
+        with pytest.raises(dd.InputError, match="give label_low ≤ label_high, or neither"):
+            dd.losses.labelled_domain(1.0, low, high)
+    for norm in (-1.0, float("nan"), "1", True):
+        with pytest.raises(
+            dd.InputError, match=r"feature_norm = .* is not a positive finite number"
+        ):
+            dd.losses.feature_domain(norm)
+
+
+def test_nan_labels_are_projected_and_counted():
+    records = dd.Labelled(jnp.zeros((2, 2)), jnp.array([jnp.nan, 1.0]))
+    for loss in (dd.losses.logistic(), dd.losses.huber()):
+        projected, inside = loss.domain.project(records)
+        assert inside.tolist() == [False, True]
+        assert bool(jnp.all(jnp.isfinite(projected.label)))
+
+
+def test_domains_end_where_the_labels_do():
+    def labelled(*labels, dtype=jnp.float32):
+        return dd.Labelled(jnp.zeros((len(labels), 2)), jnp.array(labels, dtype))
+
+    dd.losses.squared(label_bound=1.5).domain.check(labelled(1.5, -1.5))
+    with pytest.raises(dd.InputError, match=r"labels of this loss are in \[-1.5, 1.5\]"):
+        dd.losses.squared(label_bound=1.5).domain.check(labelled(1.6))
+    classes = dd.losses.softmax(num_classes=3).domain
+    classes.check(labelled(0, 2, dtype=jnp.int32))
+    with pytest.raises(dd.InputError, match=r"labels of this loss are in \[0, 2\]"):
+        classes.check(labelled(3, dtype=jnp.int32))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_label_sensitivities_are_attained(x64, intercept):
+    """The largest change of a gradient when only the label moves, over all θ."""
+    features = jnp.array([0.0, 2.0])
+    for loss, labels in (
+        (dd.losses.squared(feature_norm=2.0, label_bound=1.5, intercept=intercept), (1.5, -1.5)),
+        (dd.losses.huber(threshold=0.7, feature_norm=2.0, intercept=intercept), (9.0, -9.0)),
+    ):
+        theta = jnp.zeros(2 + intercept)
+        one, other = (
+            jax.grad(loss.value)(theta, dd.Labelled(features, jnp.array(y))) for y in labels
+        )
+        np.testing.assert_allclose(jnp.linalg.norm(one - other), loss.constants.label_sensitivity)
+
+
+def test_the_networks_smoothness_is_approached(x64):
+    """With a small output norm the term V/√hidden dominates and is nearly attained."""
+    for hidden, output_norm in ((1, 0.05), (4, 0.05)):
+        loss = dd.losses.bounded_network(hidden=hidden, output_norm=output_norm)
+        record = dd.Labelled(jnp.array([1.0]), jnp.array(1.0))
+        template = loss.template(jax.tree.map(lambda leaf: leaf[None], record))
+        _, unravel = ravel_pytree(template)
+
+        def curvature(size, loss=loss, unravel=unravel, hidden=hidden, record=record):
+            theta = size * jnp.eye(hidden)[0]
+            hessian = jax.hessian(lambda t: loss.value(unravel(t), record))(theta)
+            return jnp.max(jnp.abs(jnp.linalg.eigvalsh(hessian)))
+
+        reached = float(jax.vmap(curvature)(jnp.linspace(0, 2, 401)).max())
+        assert 0.85 * loss.constants.smoothness <= reached <= loss.constants.smoothness
+
+
+def test_constants_of_a_users_scores_count_as_declared():
+    scores = dd.losses.logistic().scores
+    proved = dd.losses.logistic().constants
+    assert dd.losses.from_scores(scores, proved).constants.established == "declared"
+    with pytest.raises(dd.InputError) as error:
+        dd.losses.from_scores(scores._replace(num_scores=3), proved)
+    assert str(error.value) == (
+        "logistic has 3 scores and is declared single-index; declare single_index=False, or "
+        "num_scores=None if θ is a vector."
+    )
+
+
+def test_check_data_checks_the_data():
+    loss = dd.losses.logistic()
+    with pytest.raises(dd.InputError, match="row 0 has feature norm"):
+        dd.losses.check_data(loss, signed(3, 2, norm=9.0))
 
 
 def test_the_same_loss_is_the_same_object_so_that_nothing_retraces():

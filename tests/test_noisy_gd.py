@@ -120,6 +120,68 @@ def test_a_mechanism_refuses_a_plan_for_another_problem(setting):
         noisy_gd.mechanism(setting[0], ForeignPlan(0.5, 1e-2, 1.0, 1, 1))
 
 
+PLANNED = dd.Problem(dd.losses.logistic(), 0.1)
+
+
+def planned(n=60, dim=4, **more):
+    return dd.plan_convex(PLANNED, n=n, dim=dim, order=2, eps_dp=1.0, eps_dd=0.5, **more)
+
+
+def test_a_plan_serves_only_the_sizes_it_was_made_for(setting):
+    _, _, database = setting
+    cases = [
+        (
+            planned(n=100_000),
+            "the plan was made for n = 100000, the database has n = 60; plan again",
+        ),
+        (planned(dim=7), "the plan was made for dim = 7, the database has dim = 4; plan again"),
+    ]
+    for plan, message in cases:
+        learn = noisy_gd.mechanism(PLANNED, plan).learn
+        with pytest.raises(dd.InputError, match=message):
+            jax.jit(learn)(jax.random.key(0), database)
+    delete = noisy_gd.mechanism(PLANNED, planned()).delete
+    edit = dd.deletion(PLANNED.loss, database, [0, 1])
+    with pytest.raises(dd.InputError) as error:
+        delete(jax.random.key(0), database, edit, jnp.zeros(4))
+    assert str(error.value) == (
+        "the edit replaces 2 rows, the plan was made for 1 per request; "
+        "split the edit or plan again with edits_per_request=2."
+    )
+
+
+BAD_SCHEDULES = [
+    (Schedule(-1.0, 1.0, 1.0, 1, 1), "step_size = -1.0 cannot be run; give a finite number > 0"),
+    (
+        Schedule(1.0, -1.0, 1.0, 1, 1),
+        "noise_variance = -1.0 cannot be run; give a finite number ≥ 0",
+    ),
+    (Schedule(1.0, 1.0, float("nan"), 1, 1), "init_variance = nan cannot be run"),
+    (Schedule(1.0, 1.0, 1.0, 2.5, 1), "learn_steps = 2.5; give a whole number of steps ≥ 0"),
+    (Schedule(1.0, 1.0, 1.0, 1, -1), "delete_steps = -1; give a whole number of steps ≥ 0"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "message"), BAD_SCHEDULES)
+def test_schedules_that_cannot_be_run_are_refused(schedule, message):
+    with pytest.raises(dd.InputError, match=message):
+        noisy_gd.mechanism(PLANNED, schedule)
+
+
+def test_leaves_of_a_model_draw_independent_noise():
+    keys = jax.random.split(jax.random.key(0), 4000)
+    template = {"a": jnp.zeros(1), "b": jnp.zeros(1)}
+    draws = jax.vmap(lambda key: noisy_gd.standard_normal_like(key, template))(keys)
+    correlation = np.corrcoef(draws["a"][:, 0], draws["b"][:, 0])[0, 1]
+    assert abs(correlation) < 4.5 / np.sqrt(4000)
+
+
+def test_secret_keys_differ():
+    one, other = dd.secret_key(), dd.secret_key()
+    assert not jnp.array_equal(jax.random.key_data(one), jax.random.key_data(other))
+    assert jax.random.normal(one).shape == ()
+
+
 def test_a_sweep_traces_each_function_once(setting):
     problem, params, database = setting
 

@@ -102,4 +102,17 @@ def test_bad_streams_are_refused():
         dd.InputError, match="edits_per_request = 7; give 1 to n = 6 rows per request"
     ):
         requesters.random_replacement(6, database, edits_per_request=7)
+    with pytest.raises(dd.InputError, match=r"stack single edits with dd\.requesters\.stack_edits"):
+        requesters.fixed_stream(one)
+    empty = jax.tree.map(lambda leaf: leaf[:0], database)
+    for make in (
+        lambda: requesters.churn(0, empty),
+        lambda: requesters.random_replacement(6, empty),
+    ):
+        with pytest.raises(dd.InputError, match="the pool is empty; give at least one record"):
+            make()
+    with pytest.raises(dd.InputError, match=r"row = 1\.5; give the number of a row, 0 or more"):
+        requesters.churn(1.5, database)
+    with pytest.raises(dd.InputError, match="num_requests = 7, but the requester's stream holds 6"):
+        served(requesters.largest_loss(LOSS, database), database, 7)
     assert jnp.array_equal(requesters.stack_edits([one, one]).index, jnp.array([[0], [0]]))

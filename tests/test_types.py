@@ -82,7 +82,7 @@ BAD_EDITS = {
         "row 5 is out of range; rows run from 0 to 4.",
     ),
     "negative": (
-        lambda: edit_of([-1], 0.0),
+        lambda: edit_of([0], 0.0)._replace(index=jnp.array([-1])),
         "row -1 is out of range; rows run from 0 to 4.",
     ),
     "duplicate": (
@@ -136,6 +136,65 @@ def test_num_records_refuses_ragged_leaves():
         num_records(dd.Labelled(jnp.zeros((4, 2)), jnp.zeros(3)))
     with pytest.raises(dd.InputError, match="the database has no arrays"):
         num_records(())
+
+
+WRONG_RECORDS = {
+    "one column": dd.Labelled(jnp.ones((1, 1)), jnp.ones(1)),
+    "one record for two rows": dd.Labelled(jnp.ones((1, 3)), jnp.ones(1)),
+    "whole labels": dd.Labelled(jnp.ones((2, 3)), jnp.ones(2, jnp.int32)),
+    "bare features": jnp.ones((2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RECORDS)
+def test_nothing_is_broadcast_or_cast_into_a_row(name):
+    """Static facts: refused inside jit too, where values cannot be checked."""
+    rows = [1, 2] if name != "one column" else [1]
+    edit = dd.replacement(rows, WRONG_RECORDS[name])
+    with pytest.raises(dd.InputError, match="the edit's records have"):
+        jax.jit(dd.apply_edit)(signed(5, 3), edit)
+
+
+BAD_ROWS = {
+    "fraction": ([1.7], "rows [1.7] have dtype float64; give row numbers as whole numbers."),
+    "mask": (np.array([True, False]), "rows [True, False] have dtype bool; give row numbers as"),
+    "too large": (
+        np.array([2**32 + 3]),
+        "row 4294967299 is out of range; rows run from 0 to n - 1.",
+    ),
+    "negative": ([3, -2], "row -2 is out of range; rows run from 0 to n - 1."),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_row_numbers_are_never_rounded_or_wrapped(name):
+    rows, message = BAD_ROWS[name]
+    database = signed(5, 3)
+    with pytest.raises(dd.InputError) as error:
+        dd.deletion(dd.losses.logistic(), database, rows)
+    assert str(error.value).startswith(message)
+
+
+def test_edits_of_numpy_databases_work():
+    database = jax.tree.map(np.asarray, signed(5, 3))
+    edited = dd.apply_edit(database, edit_of([1], 7.0))
+    assert float(edited.label[1]) == 7.0
+    assert database.label[1] != 7.0
+
+
+def test_an_edit_of_another_type_is_refused():
+    with pytest.raises(dd.InputError, match="the edit is of type NoneType; build it with dd"):
+        dd.check_edit(signed(5, 3), None)
+
+
+def test_any_record_blanks_and_counts_what_is_not_finite():
+    records = {"a": jnp.array([[1.0, 2.0], [jnp.nan, 3.0], [4.0, 5.0]]), "b": jnp.array([1, 2, 3])}
+    projected, inside = jax.jit(ANY_RECORD.project)(records)
+    assert inside.tolist() == [True, False, True]
+    np.testing.assert_array_equal(projected["a"], [[1.0, 2.0], [0.0, 0.0], [4.0, 5.0]])
+    np.testing.assert_array_equal(projected["b"], [1, 2, 3])
+    with pytest.raises(dd.InputError, match="NaN or infinity in row 1"):
+        ANY_RECORD.check(jnp.array([[1.0], [jnp.nan]], jnp.bfloat16))
 
 
 def test_any_record_accepts_finite_rows_only():

@@ -47,8 +47,9 @@ def cosine_features(features: Array) -> Array:
     A linear model of these can memorise its records, as the networks of the published attack do. W
     is drawn once from a fixed seed and depends on no data.
     """
-    draws = np.random.default_rng(0).normal(size=(features.shape[1], FREQUENCIES))
-    angles = features @ jnp.asarray(BANDWIDTH * draws, features.dtype)
+    shape = (features.shape[1], FREQUENCIES)
+    draws = jax.random.normal(jax.random.key(0), shape, features.dtype)
+    angles = features @ (BANDWIDTH * draws)
     waves = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)
     return waves / jnp.sqrt(jnp.asarray(FREQUENCIES, features.dtype))
 

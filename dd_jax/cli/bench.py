@@ -24,6 +24,8 @@ class Config:
 
 def main(config: Config) -> int:
     """Run the benchmark and print its table."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise InputError("bench pins itself to cores, which this system does not offer; use Linux.")
     available = sorted(os.sched_getaffinity(0))
     if not 1 <= config.cores <= len(available):
         raise InputError(f"--cores {config.cores}: this machine lets us use 1 to {len(available)}.")

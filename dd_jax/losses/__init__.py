@@ -8,9 +8,7 @@ from dd_jax.losses.base import (
     check_data,
     custom,
     deletion,
-    feature_domain,
     from_scores,
-    labelled_domain,
 )
 from dd_jax.losses.catalogue import (
     huber,
@@ -21,6 +19,7 @@ from dd_jax.losses.catalogue import (
     squared,
     tanh_margin,
 )
+from dd_jax.losses.domains import feature_domain, labelled_domain
 
 if TYPE_CHECKING:
     from dd_jax.losses.neural import bounded_network, from_flax

@@ -5,6 +5,7 @@ record outside it, so the database and every edit are held to the domain before 
 on them: refused at the host boundary, projected and counted inside a scan (erratum E1).
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,11 +17,7 @@ from jaxtyping import Array, PyTree
 
 from dd_jax.constants import DataCheck, LossConstants
 from dd_jax.errors import InputError
-from dd_jax.loss_constants import describe_domain
-from dd_jax.types import ANY_RECORD, Domain, Edit, Labelled, num_records, replacement
-
-# Rows normalised in float32 miss their norm by a few ulp; that is rounding, not a broken bound.
-ROUNDING = 1e-6
+from dd_jax.types import ANY_RECORD, Domain, Edit, num_records, replacement
 
 
 class LinearScores(NamedTuple):
@@ -89,9 +86,9 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
             f"cannot be blanked; replace them with other records by dd.replacement, or drop the "
             f"intercept and append a column of ones to the features instead."
         )
-    indices = np.atleast_1d(np.asarray(indices))
+    rows = np.size(indices)
     null = loss.null_record(database)
-    records = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (indices.size, *leaf.shape)), null)
+    records = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), null)
     return replacement(indices, records)
 
 
@@ -150,7 +147,25 @@ def from_scores(
     domain: Domain = ANY_RECORD,
     null_record: Callable[[PyTree], PyTree] | None = None,
 ) -> Loss:
-    """The loss ℓ(θ; x) = φ(θᵀa, y) of a linear-score structure; your own GLM goes through here."""
+    """The loss ℓ(θ; x) = φ(θᵀa, y) of a linear-score structure; your own GLM goes through here.
+
+    Its constants count as declared by the user, whatever they say.
+
+    Raises:
+        InputError: several scores declared as single-index; clipped, such a loss has no convex
+            certificate (erratum E1).
+    """
+    if constants.single_index and scores.num_scores is not None:
+        raise InputError(
+            f"{constants.name} has {scores.num_scores} scores and is declared single-index; "
+            f"declare single_index=False, or num_scores=None if θ is a vector."
+        )
+    declared = dataclasses.replace(constants, established="declared")
+    return loss_of_scores(scores, declared, domain, null_record)
+
+
+def loss_of_scores(scores: LinearScores, constants: LossConstants, domain, null_record) -> Loss:
+    """`from_scores` for constants that this package has proved."""
 
     def value(params, record):
         features, label = scores.split(record)
@@ -174,95 +189,3 @@ def linear_scores(scores: LinearScores, params: Array, features: Array) -> Array
     weights = params[:-1] if scores.intercept else params
     margins = weights @ features.T if scores.num_scores is None else features @ weights
     return margins + params[-1] if scores.intercept else margins
-
-
-def labelled_domain(
-    feature_norm: float,
-    label_low: float | None = None,
-    label_high: float | None = None,
-    *,
-    whole_labels: bool = False,
-) -> Domain:
-    """𝒳 = {(a, y): ‖a‖ ≤ R, y in [label_low, label_high]} for `Labelled` records."""
-
-    def check(records):
-        _check_labelled(records)
-        if whole_labels and not jnp.issubdtype(jnp.result_type(records.label), jnp.integer):
-            raise InputError(
-                f"labels have dtype {jnp.result_type(records.label)}; class labels are integers."
-            )
-        _check_norms(records.features, feature_norm)
-        _check_labels(records.label, label_low, label_high)
-
-    def project(records):
-        features, inside = _project_norms(records.features, feature_norm)
-        label, label_inside = _project_labels(records.label, label_low, label_high)
-        return Labelled(features, label), inside & label_inside
-
-    return Domain(describe_domain(feature_norm, label_low, label_high), check, project)
-
-
-def feature_domain(feature_norm: float) -> Domain:
-    """𝒳 = {a: ‖a‖ ≤ R} for records that are bare feature vectors."""
-    return Domain(
-        describe_domain(feature_norm),
-        lambda records: _check_norms(records, feature_norm),
-        lambda records: _project_norms(records, feature_norm),
-    )
-
-
-def _check_labelled(records) -> None:
-    if not isinstance(records, Labelled):
-        raise InputError(
-            f"records are of type {type(records).__name__}; "
-            f"build them as dd.Labelled(features, label)."
-        )
-    num_records(records)
-
-
-def _check_norms(features, feature_norm: float) -> None:
-    features = np.asarray(features)
-    if features.ndim != 2:
-        raise InputError(f"features have shape {features.shape}; give an (n, d) matrix.")
-    norms = np.linalg.norm(features.astype(np.float64), axis=1)
-    beyond = ~(norms <= feature_norm * (1 + ROUNDING))
-    if beyond.any():
-        row = int(np.flatnonzero(beyond)[0])
-        raise InputError(
-            f"row {row} has feature norm {norms[row]:.6g}, beyond the declared {feature_norm:g}; "
-            f"rescale the features or declare a larger feature_norm."
-        )
-
-
-def _check_labels(label, low: float | None, high: float | None) -> None:
-    label = np.asarray(label)
-    if label.ndim != 1:
-        raise InputError(f"labels have shape {label.shape}; give a vector of n labels.")
-    beyond = ~np.isfinite(label) if low is None else ~((label >= low) & (label <= high))
-    if beyond.any():
-        row = int(np.flatnonzero(beyond)[0])
-        allowed = "finite" if low is None else f"in [{low:g}, {high:g}]"
-        raise InputError(f"row {row} has label {label[row]}; labels of this loss are {allowed}.")
-
-
-def _project_norms(features: Array, feature_norm: float) -> tuple[Array, Array]:
-    """Scale rows beyond the norm down to it; a row with NaN or infinity becomes zero."""
-    finite = jnp.all(jnp.isfinite(features), axis=-1, keepdims=True)
-    features = jnp.where(finite, features, jnp.zeros_like(features))
-    norms = jnp.linalg.norm(features, axis=-1, keepdims=True)
-    limit = jnp.asarray(feature_norm, features.dtype)
-    scaled = features * jnp.minimum(1, limit / jnp.maximum(norms, limit))
-    inside = finite & (norms <= feature_norm * (1 + ROUNDING))
-    return scaled, inside[..., 0]
-
-
-def _project_labels(label: Array, low: float | None, high: float | None) -> tuple[Array, Array]:
-    if jnp.issubdtype(label.dtype, jnp.inexact):
-        finite = jnp.isfinite(label)
-        label = jnp.where(finite, label, jnp.zeros_like(label))
-    else:
-        finite = jnp.ones(label.shape, bool)
-    if low is None:
-        return label, finite
-    clipped = jnp.clip(label, jnp.asarray(low, label.dtype), jnp.asarray(high, label.dtype))
-    return clipped, finite & (clipped == label)

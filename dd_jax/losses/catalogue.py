@@ -12,13 +12,8 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import loss_constants
 from dd_jax.constants import LossConstants
-from dd_jax.losses.base import (
-    LinearScores,
-    Loss,
-    feature_domain,
-    from_scores,
-    labelled_domain,
-)
+from dd_jax.losses.base import LinearScores, Loss, loss_of_scores
+from dd_jax.losses.domains import feature_domain, labelled_domain
 from dd_jax.types import Labelled
 
 
@@ -39,14 +34,14 @@ def _margin_loss(
 
     Label 0 makes the margin constant, so the all-zero record is null even with an intercept.
     """
-    domain = labelled_domain(feature_norm, -1.0, 1.0)
+    domain = labelled_domain(feature_norm, -1.0, 1.0, zero_is_deleted=True)
     scores = LinearScores(
         split=split_labelled,
         value=lambda t, y: value(y * t),
         slope=lambda t, y: y * slope(y * t),
         intercept=intercept,
     )
-    return from_scores(scores, constants, domain, _blank)
+    return loss_of_scores(scores, constants, domain, _blank)
 
 
 @functools.cache
@@ -109,7 +104,7 @@ def linear(*, feature_norm: float = 1.0) -> Loss:
         value=lambda t, y: -t,
         slope=lambda t, y: -jnp.ones_like(t),
     )
-    return from_scores(scores, constants, domain, _blank)
+    return loss_of_scores(scores, constants, domain, _blank)
 
 
 def _residual_loss(
@@ -133,7 +128,7 @@ def _residual_loss(
         slope=lambda t, y: slope(t - y),
         intercept=intercept,
     )
-    return from_scores(scores, constants, domain, None if intercept else _blank)
+    return loss_of_scores(scores, constants, domain, None if intercept else _blank)
 
 
 @functools.cache
@@ -196,4 +191,4 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
         return jax.nn.softmax(t, axis=-1) - jax.nn.one_hot(y, num_classes, dtype=t.dtype)
 
     scores = LinearScores(split_labelled, value, slope, num_classes, intercept)
-    return from_scores(scores, constants, domain, None if intercept else _blank)
+    return loss_of_scores(scores, constants, domain, None if intercept else _blank)

@@ -3,6 +3,7 @@
 The only module of the library that imports flax.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from jaxtyping import Array, PyTree
 from dd_jax import loss_constants
 from dd_jax.constants import LossConstants
 from dd_jax.errors import InputError
-from dd_jax.losses.base import Loss, labelled_domain
+from dd_jax.losses.base import Loss
+from dd_jax.losses.domains import labelled_domain
 from dd_jax.types import ANY_RECORD, Domain, Labelled
 
 
@@ -54,9 +56,9 @@ def bounded_network(
     constants = loss_constants.bounded_network(
         hidden=hidden, output_norm=output_norm, feature_norm=feature_norm, intercept=intercept
     )
-    domain = labelled_domain(feature_norm, -1.0, 1.0)
+    domain = labelled_domain(feature_norm, -1.0, 1.0, zero_is_deleted=True)
     module = BoundedNetwork(hidden, output_norm, intercept)
-    return from_flax(module, lambda f, y: -jnp.tanh(y * f), constants, domain, _blank)
+    return _loss_of_flax(module, lambda f, y: -jnp.tanh(y * f), constants, domain, _blank)
 
 
 def _blank(database: Labelled) -> Labelled:
@@ -71,12 +73,18 @@ def from_flax(
     domain: Domain = ANY_RECORD,
     null_record: Callable[[PyTree], PyTree] | None = None,
 ) -> Loss:
-    """The loss value(module(a), y) of a flax module, on `Labelled` records.
+    """The loss value(module(a), y) of a flax module of dense layers, on `Labelled` records.
 
-    Where every parameter belongs to an `nn.Dense` that is called once per record, gradients are
-    clipped by ghost norms (`ghost_gradient`); otherwise one gradient per record is taken.
+    Its constants count as declared by the user, whatever they say. Gradients are clipped by ghost
+    norms (`ghost_gradient`), which needs every parameter in an `nn.Dense` that is called once per
+    record on a vector; a module with anything else is refused when its first gradient is traced.
+    `dd_jax.losses.custom` takes any function, at the price of one gradient per record.
     """
+    declared = dataclasses.replace(constants, established="declared")
+    return _loss_of_flax(module, value, declared, domain, null_record)
 
+
+def _loss_of_flax(module, value, constants, domain, null_record) -> Loss:
     def record_loss(params, record):
         outputs: Any = module.apply(params, record.features)
         return value(outputs, record.label)
@@ -88,7 +96,12 @@ def from_flax(
         shapes = jax.eval_shape(module.init, jax.random.key(0), row)
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, features.dtype), shapes)
 
+    @functools.cache
+    def agree_on(features, label):
+        _require_agreement(module, value, record_loss, template, features, label)
+
     def batch_gradient(params, database, clip_norm):
+        agree_on(*(jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype) for a in database))
         return ghost_gradient(module, value, params, database, clip_norm)
 
     return Loss(
@@ -124,6 +137,33 @@ def ghost_gradient(
     return {"params": _nest(layers)}
 
 
+def _require_agreement(module, value, record_loss, template, features, label) -> None:
+    """Refuse a module whose ghost gradients differ from its true ones (shared weights, say).
+
+    Two made-up records, once per shape, at trace time.
+    """
+    with jax.ensure_compile_time_eval():
+        keys = jax.random.split(jax.random.key(0), 2)
+        rows = jax.random.normal(keys[0], features.shape, features.dtype)
+        records = Labelled(rows, jnp.ones(label.shape, label.dtype))
+        leaves, treedef = jax.tree.flatten(template(records))
+        draws = jax.random.split(keys[1], len(leaves))
+        params = jax.tree.unflatten(
+            treedef,
+            [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(draws, leaves, strict=True)],
+        )
+        ghost = ghost_gradient(module, value, params, records, None)
+        gradients = jax.vmap(jax.grad(record_loss), in_axes=(None, 0))(params, records)
+        true = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), gradients)
+        agree = jax.tree.map(lambda a, b: jnp.allclose(a, b, rtol=1e-3, atol=1e-4), ghost, true)
+        if not all(bool(leaf) for leaf in jax.tree.leaves(agree)):
+            raise InputError(
+                "the network's ghost gradients are not its gradients (weights that are shared or "
+                "read outside their layer, or records that influence each other); write the loss "
+                "with dd.losses.custom, which takes one gradient per record."
+            )
+
+
 def _clip_weights(params, inputs, deltas, clip_norm) -> Array:
     """min(1, C / ‖∇ℓ‖) per record."""
     squares: Any = 0
@@ -155,6 +195,12 @@ def _dense_layers(module, params, features) -> tuple[dict, dict]:
                 raise InputError(
                     f"layer {'/'.join(path)} is called more than once per record; "
                     f"write the loss with dd.losses.custom, which takes one gradient per record."
+                )
+            if args[0].ndim != 2:
+                raise InputError(
+                    f"layer {'/'.join(path)} is applied to inputs of shape {args[0].shape[1:]} per "
+                    f"record; write the loss with dd.losses.custom, which takes one gradient per "
+                    f"record."
                 )
             inputs[path] = args[0]
             taps[path] = jnp.zeros_like(output)
