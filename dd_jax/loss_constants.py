@@ -72,7 +72,7 @@ def softmax(
     The gradient is a ⊗ (p - e_y) with ‖p - e_y‖ ≤ √2; the Hessian in the scores, diag(p) - ppᵀ, has
     norm at most 1/2.
     """
-    if num_classes < 2:
+    if not isinstance(num_classes, int) or num_classes < 2:
         raise InputError(f"num_classes = {num_classes}; softmax needs at least 2 classes.")
     radius = _radius(feature_norm, intercept)
     return LossConstants(
@@ -99,7 +99,7 @@ def bounded_network(
     ‖∇f‖ ≤ ‖v‖R; the Hessian is ψ''·∇f∇fᵀ plus ψ' times a block-diagonal matrix with blocks
     v_j tanh''(u_j) aaᵀ, where |ψ''| ≤ k, |ψ'| ≤ 1.
     """
-    if hidden < 1:
+    if not isinstance(hidden, int) or hidden < 1:
         raise InputError(f"hidden = {hidden}; the network needs at least one hidden unit.")
     positive("output_norm", output_norm)
     radius = _radius(feature_norm, intercept)
@@ -128,8 +128,9 @@ def describe_domain(
 
 def positive(name: str, value: float) -> None:
     """Refuse anything but a positive finite number."""
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{name} = {value} is not a positive finite number; give one, e.g. 1.0.")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and value > 0):
+        raise InputError(f"{name} = {value!r} is not a positive finite number; give one, e.g. 1.0.")
 
 
 def _radius(feature_norm: float, intercept: bool) -> float:
