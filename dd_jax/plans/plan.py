@@ -71,6 +71,11 @@ class Plan:
     def __post_init__(self):
         _check_formulas(self.kind, self.accountant)
         check_unit(self.order, self.delta, self.accountant)
+        if self.kind != "convex" and self.protects != "record":
+            raise CertificateRefused(
+                f"protects = {self.protects!r} has no certificate for {self.kind} plans; give "
+                f"protects='record', or use plan_convex for a convex loss."
+            )
         for name in ("step_size", "noise_variance"):
             self._set(name, float(checks.positive(name, getattr(self, name))))
         init_variance = float(checks.nonnegative("init_variance", self.init_variance))

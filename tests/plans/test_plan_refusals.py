@@ -25,6 +25,17 @@ def bounded(problem=TANH, **options):
     return plan_nonconvex(problem, **({"order": 2} | SIZE | options))
 
 
+def labels():
+    problem = ProblemConstants(loss_constants.squared(label_bound=1.0), 0.1)
+    return convex(problem, protects="label")
+
+
+def composed(**options):
+    settings = {"learn_steps": 9, "delete_steps": 5, "num_requests": 2, "step_size": 0.1}
+    budget = {"n": 9, "dim": 1, "order": 2, "eps_dp": 1.0}
+    return plan_composition(LOGISTIC, **(budget | settings | options))
+
+
 def declared(**constants):
     return ProblemConstants(dataclasses.replace(BARE, **constants), 0.1)
 
@@ -130,6 +141,23 @@ REFUSED = {
         ).certificate(),
         "the start N(0, 1 I) has no non-convex deletion certificate, which holds from N(0, σ²/λ I) "
         "only (erratum E11: a pretrained start broke it); give init_variance = 2.",
+    ),
+    "labels of a non-convex plan": (
+        lambda: dataclasses.replace(bounded(noise_variance=4.0, eps_dd=0.5), protects="label"),
+        "protects = 'label' has no certificate for nonconvex plans; give protects='record', or use "
+        "plan_convex for a convex loss.",
+    ),
+    "labels of a composition plan": (
+        lambda: dataclasses.replace(composed(), protects="label"),
+        "protects = 'label' has no certificate for composition plans; give protects='record', or "
+        "use plan_convex for a convex loss.",
+    ),
+    "a label plan turned into another kind": (
+        lambda: dataclasses.replace(
+            labels(), kind="composition", accountant="composition"
+        ).certificate(),
+        "protects = 'label' has no certificate for composition plans; give protects='record', or "
+        "use plan_convex for a convex loss.",
     ),
     "another problem": (
         other_problem,
@@ -275,17 +303,7 @@ BAD_INPUT = {
         "init_variance = inf is not a variance; give a finite number ≥ 0.",
     ),
     "composition without a step": (
-        lambda: plan_composition(
-            LOGISTIC,
-            n=9,
-            dim=1,
-            order=2,
-            eps_dp=1.0,
-            learn_steps=0,
-            delete_steps=5,
-            num_requests=0,
-            step_size=0.1,
-        ),
+        lambda: composed(learn_steps=0, num_requests=0),
         "learn_steps = 0 is no run; give at least one step.",
     ),
 }
