@@ -12,6 +12,7 @@ from dd_jax.errors import CertificateRefused, InputError
 
 # A step size computed as `2 / (2 * l2 + smoothness)` may exceed its own limit by a rounding error.
 _ROUNDING = 8 * np.finfo(np.float64).eps
+_LEAST = np.finfo(np.float64).smallest_subnormal
 
 
 def numbers(name, value):
@@ -105,11 +106,19 @@ def step_size_optimal(step_size, l2, smoothness):
 
 
 def product(*factors):
-    """The product without warnings: overflow is ∞, and so is 0·∞, the sound side of a bound."""
+    """The product, rounded to the sound side of a bound where it leaves the range of floats.
+
+    Overflow is ∞, and so is 0·∞; a positive product below the least float is the least float. The
+    order of the factors does not matter: nothing overflows or underflows on the way.
+    """
+    mantissa, exponent = np.float64(1.0), 0
     with np.errstate(all="ignore"):
-        result = np.float64(1.0)
         for factor in factors:
-            result = result * factor
+            part, power = np.frexp(np.asarray(factor, dtype=np.float64))
+            mantissa, carry = np.frexp(mantissa * part)
+            exponent = exponent + power + carry
+        result = np.ldexp(mantissa, exponent)
+    result = np.where((result == 0) & (mantissa > 0), _LEAST, result)
     return np.where(np.isnan(result), np.inf, result)
 
 

@@ -23,9 +23,10 @@ def privacy_lipschitz(order, lipschitz, noise_variance, n, step_size, num_steps,
     order = checks.order(order)
     step_size = checks.positive("step_size", step_size)
     num_steps = checks.steps("num_steps", num_steps)
-    per_step = sensitivity_squared(lipschitz, n, records) / 4
+    shift = _half_sensitivity(lipschitz, n, records)
     noise = checks.positive("noise_variance", noise_variance)
-    return checks.plain(checks.product(order, per_step, step_size, num_steps, _inverse(noise)))
+    factors = (order, *shift, *shift, step_size, num_steps, _inverse(noise))
+    return checks.plain(checks.product(*factors))
 
 
 def privacy_convex(
@@ -269,14 +270,6 @@ def noise_variance_optimal_mu(
     )
 
 
-def sensitivity_squared(lipschitz, n, records=1):
-    """(2Lr/n)²: how far replacing r records moves the mean gradient, squared."""
-    lipschitz = checks.nonnegative("lipschitz", lipschitz)
-    n = checks.count("n", n)
-    records = checks.count("records", records)
-    return checks.product(2 * lipschitz / n, 2 * lipschitz / n, records, records)
-
-
 def optimal_supremum(order, lipschitz, l2, noise_variance, n, step_size, records=1):
     """q L² r² (2 - ηλ) / (λ σ² n²): `privacy_optimal` for any number of steps."""
     product = np.clip(checks.positive("step_size", step_size) * l2, 0.0, 1.0)
@@ -300,8 +293,17 @@ def _scale(order, lipschitz, l2, noise_variance, n, records):
     order = checks.order(order)
     l2 = checks.positive("l2", l2)
     noise = checks.positive("noise_variance", noise_variance)
-    gap = sensitivity_squared(lipschitz, n, records) / 4
-    return checks.product(order, gap, _inverse(l2), _inverse(noise))
+    shift = _half_sensitivity(lipschitz, n, records)
+    return checks.product(order, *shift, *shift, _inverse(l2), _inverse(noise))
+
+
+def _half_sensitivity(lipschitz, n, records):
+    """Factors of Lr/n, half of how far replacing r records moves the mean gradient.
+
+    Factors, as their product or its square may underflow where the bound does not.
+    """
+    lipschitz = checks.nonnegative("lipschitz", lipschitz)
+    return lipschitz, 1 / checks.count("n", n), checks.count("records", records)
 
 
 def _noise_for(unit, eps_dp):

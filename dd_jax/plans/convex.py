@@ -388,16 +388,21 @@ def _risk_paper(plan, case) -> float | None:
     """
     problem, order = plan.problem, internal_order(plan)
     l2, smoothness = problem.l2, problem.loss.smoothness
+    if not math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12):
+        return None
     lipschitz = conditions.risk_lipschitz(problem, plan.protects)
-    eps_dp = 4 * order * lipschitz**2 / (l2 * plan.noise_variance * plan.n**2)
+    eps_dp = privacy.privacy_convex(
+        order, lipschitz, l2, plan.noise_variance, plan.n, plan.step_size, np.inf
+    )
+    if math.isinf(eps_dp):
+        return None
     start = utility.stationary_variance(l2, plan.noise_variance, plan.step_size)
     learn = utility.learn_steps_convex_paper(order, l2, smoothness, plan.n, plan.dim, eps_dp)
     delete = utility.delete_steps_convex_paper(
         order, l2, smoothness, plan.dim, eps_dp, plan.edits_per_request
     )
     fits = (
-        math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12)
-        and math.isclose(plan.init_variance, start, rel_tol=1e-12)
+        math.isclose(plan.init_variance, start, rel_tol=1e-12)
         and plan.learn_steps >= learn
         and plan.delete_steps >= delete
     )

@@ -77,6 +77,19 @@ def test_product_overflows_to_infinity_and_never_to_nan():
     assert checks.product(2, 3.5) == 7
 
 
+def test_product_neither_overflows_nor_vanishes_on_the_way():
+    assert checks.product(1e-200, 1e-200, 1e300, 1e300) == pytest.approx(1e200)
+    assert checks.product(1e200, 1e200, 1e-300, 1e-300) == pytest.approx(1e-200)
+    assert checks.product(1e-200, 1e-200) == 5e-324  # rounded up, not to 0
+    assert checks.product(0.0, 1e-200, 1e-200) == 0
+    np.testing.assert_array_equal(
+        checks.product([1e-200, 2.0], [[1e-200], [3.0]]), [[5e-324, 2e-200], [3e-200, 6.0]]
+    )
+    rng = np.random.default_rng(0)
+    factors = 10 ** rng.uniform(-50, 50, (6, 1000))
+    np.testing.assert_array_equal(checks.product(*factors), np.multiply.reduce(factors))
+
+
 def test_step_size_below_the_papers_limit():
     assert checks.step_size_strict(0.49, 1, 1) == 0.49
     text = "step_size = 0.5 is not below 1/(λ+β) = 0.5, which this bound needs; "
@@ -96,6 +109,13 @@ def test_a_limit_computed_in_floating_point_is_not_beyond_itself():
     l2, smoothness = 10 ** rng.uniform(-8, 3, (2, 10_000))
     checks.step_size_optimal(2 / (2 * l2 + smoothness), l2, smoothness)
     checks.step_size_optimal(1 / (l2 * (1 + smoothness / l2 / 2)), l2, smoothness)
+
+
+def test_a_step_size_beyond_the_limit_by_more_than_rounding_is_refused():
+    """At 2/(2λ+β) · (1 + 1e-12) a step of the loss λ/2θ² + β/2θ² is no (1-ηλ)-Lipschitz map."""
+    for excess in (1e-14, 1e-12, 1e-6, 1e-3):
+        with pytest.raises(CertificateRefused, match="is not at most"):
+            checks.step_size_optimal(2 / 3 * (1 + excess), 1, 1)
 
 
 def test_guarantees_import_neither_jax_nor_dp_accounting():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import privacy
+from dd_jax.guarantees import deletion, privacy
 
 GOLDEN = (1, 1, 4e-4, 100, 0.25)  # L, λ, σ², n, η; β = 1
 ORDERS = np.array([1.5, 2.0, 8.0, 64.0])
@@ -264,6 +264,23 @@ def test_absurd_magnitudes_overflow_quietly():
     assert privacy.privacy_lipschitz(2, 1, 1, 10, 0.1, np.inf) == np.inf
     assert privacy.privacy_optimal(2, 0, 1, 1, 10, 0.1, np.inf) == 0.0
     assert privacy.noise_variance_lipschitz(2, 1, 1, 10, 0.1, np.inf) == np.inf
+
+
+def test_a_small_sensitivity_is_not_lost_before_it_meets_small_noise():
+    tiny = (2, 1e-170, 1e-100, 1e-250, 1, 1.0)  # L²/(λσ²) = 1e10, though L² underflows
+    assert privacy.privacy_optimal(*tiny, np.inf) == pytest.approx(4e10)
+    assert privacy.privacy_unrelaxed(*tiny, np.inf) == pytest.approx(4e10)
+    assert privacy.privacy_paper(*tiny, np.inf) == pytest.approx(8e10)
+    assert deletion.deletion_optimal(*tiny, 3) == pytest.approx(4e10)
+    assert deletion.deletion_paper(*tiny, 3) == pytest.approx(8e10)
+    assert privacy.privacy_lipschitz(2, 1e-170, 1e-300, 10, 1, 1e42) == pytest.approx(2.0)
+    assert privacy.noise_variance_optimal(2, 4e10, 1e-170, 1e-100, 1, 1.0) == pytest.approx(1e-250)
+    # Shrunk by one factor in L and its square in the noise, a bound stays what it was.
+    shrink = 10.0 ** -np.arange(0, 161, 20)
+    values = privacy.privacy_optimal(2, 3 * shrink, 0.1, 0.2 * shrink**2, 50, 0.3, 7)
+    finite = shrink**2 > 1e-300
+    assert values[finite] == pytest.approx(values[0])
+    assert privacy.privacy_optimal(2, 1e-200, 1, 1, 10, 0.1, np.inf) > 0
 
 
 def test_arrays_broadcast_and_scalars_stay_floats():
