@@ -119,11 +119,17 @@ def bounded_network(
 def describe_domain(
     feature_norm: float, label_low: float | None = None, label_high: float | None = None
 ) -> str:
-    """The records that the constants hold for, in words."""
-    bounds = f"‖features‖ ≤ {feature_norm:g}"
-    if label_low is not None:
-        bounds += f", label in [{label_low:g}, {label_high:g}]"
+    """The records that the constants hold for, in words; different bounds never read alike."""
+    bounds = f"‖features‖ ≤ {_exact(feature_norm)}"
+    if label_low is not None and label_high is not None:
+        bounds += f", label in [{_exact(label_low)}, {_exact(label_high)}]"
     return bounds
+
+
+def _exact(value: float) -> str:
+    """The number in few digits where those are all it has, else in all of them."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def positive(name: str, value: float) -> None:

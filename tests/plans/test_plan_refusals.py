@@ -171,6 +171,14 @@ REFUSED = {
         "plan 100 of '‖features‖ ≤ 1, label in [-1, 1]'; check the database that is run with this "
         "problem's loss.",
     ),
+    "a database of a domain that is hardly larger": (
+        lambda: convex().certificate(
+            data_check=DataCheck(100, loss_constants.logistic(feature_norm=1.0000004).domain)
+        ),
+        "the data check covers 100 records of the domain '‖features‖ ≤ 1.0000004, label in [-1, "
+        "1]', the plan 100 of '‖features‖ ≤ 1, label in [-1, 1]'; check the database that is run "
+        "with this problem's loss.",
+    ),
     "more edits than records": (
         lambda: convex(edits_per_request=101).certificate(),
         "edits_per_request = 101 exceeds n = 100, but a request replaces distinct records; give "
@@ -185,6 +193,17 @@ def test_refused(name):
     with pytest.raises(CertificateRefused) as error:
         make()
     assert str(error.value) == text
+
+
+def test_different_domains_never_read_alike():
+    bounds = [0.1, 1 / 3, 0.5, 1.0, math.nextafter(1.0, 2.0), 2.5, 1e6, 1234567.0, 1e-7, 3e90]
+    texts = {
+        loss_constants.squared(feature_norm=x, label_bound=y).domain for x in bounds for y in bounds
+    }
+    assert len(texts) == len(bounds) ** 2
+    assert loss_constants.squared(feature_norm=2, label_bound=1e6).domain == (
+        "‖features‖ ≤ 2, label in [-1e+06, 1e+06]"
+    )
 
 
 def test_the_reduction_as_stated_is_refused_where_the_sound_bound_is_larger():
