@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from dd_jax.constants import DataCheck
+from dd_jax.errors import InputError
 from dd_jax.plans import serialise
 from dd_jax.plans.plan import Plan
 
@@ -117,10 +119,11 @@ class Certificate:
             found["observed"] = tuple(found["observed"])
         return cls(**found)
 
-    def recomputed(self, data_check=None) -> "Certificate":
+    def recomputed(self, data_check: DataCheck | None = None) -> "Certificate":
         """The certificate of the same plan for the same question, computed again.
 
-        Equal to this one if this one is genuine; a file from elsewhere should be compared.
+        Equal to this one if this one is genuine and was issued with the same data check; for a
+        file from elsewhere use `is_genuine`.
         """
         return self.plan.certificate(
             self.adaptivity,
@@ -131,6 +134,18 @@ class Certificate:
             delta=self.delta,
             data_check=data_check,
         )
+
+    def is_genuine(self, data_check: DataCheck | None = None) -> bool:
+        """Whether `Plan.certificate` issues just this certificate.
+
+        Without a data check, a statement that the data were checked is taken on trust.
+        """
+        claimed = DataCheck(self.plan.n, self.plan.problem.loss.domain)
+        candidates = (None, claimed) if data_check is None else (data_check,)
+        try:
+            return any(self == self.recomputed(check) for check in candidates)
+        except InputError:  # refused, so it was never issued
+            return False
 
     def __str__(self):
         from dd_jax.plans.words import certificate_text

@@ -358,6 +358,27 @@ def test_json_round_trips(name):
         assert json.loads(text)["eps_dd"] == certificate.eps_dd or math.isinf(certificate.eps_dd)
         tampered = dataclasses.replace(again, eps_dd=again.eps_dd / 2)
         assert tampered.recomputed() != tampered
+        assert again.is_genuine()
+        assert not tampered.is_genuine()
+
+
+def test_a_certificate_with_checked_data_is_told_from_a_forgery():
+    plan = convex()
+    check = DataCheck(1000, LOGISTIC.loss.domain)
+    checked, unchecked = plan.certificate(1, 2, data_check=check), plan.certificate(1, 2)
+    assert checked.recomputed() != checked  # the grounds of one assumption differ
+    for certificate in (checked, unchecked):
+        again = Certificate.from_json(certificate.to_json())
+        assert again.is_genuine()
+        assert not dataclasses.replace(again, warnings=()).is_genuine()
+        assert not dataclasses.replace(again, assumptions=again.assumptions[1:]).is_genuine()
+    assert checked.is_genuine(check)
+    assert not unchecked.is_genuine(check)
+    assert not checked.is_genuine(DataCheck(999, LOGISTIC.loss.domain))
+    # What would be refused was never issued.
+    assert not dataclasses.replace(unchecked, observed=()).is_genuine()
+    wild = dataclasses.replace(plan, step_size=5.0)
+    assert not dataclasses.replace(unchecked, plan=wild).is_genuine()
 
 
 def test_infinite_numbers_survive_json():
@@ -388,6 +409,14 @@ def test_text_holds_claim_numbers_and_grounds(name):
         assert str(assumption) in flat
     for number in (certificate.eps_dp, certificate.eps_dd, certificate.eps_dd_adaptive):
         assert f"{number:.6g}" in flat
+
+
+def test_an_infinite_bound_of_the_paper_is_not_printed():
+    unseen, seen = bounded().certificate(), bounded().certificate(1)
+    assert seen.risk_bound_paper == math.inf
+    assert f"; the paper's bound {unseen.risk_bound_paper:.6g}" in " ".join(str(unseen).split())
+    assert "the paper's bound" not in " ".join(str(seen).split())
+    assert "inf" not in str(seen).replace("inference", "")
 
 
 def test_stable_field_names():
