@@ -53,6 +53,11 @@ def plan_nonconvex(
             f"form = {form!r} is not known; give one of {', '.join(FORMULAS['nonconvex'])}."
         )
     conditions.require_nonconvex(problem)
+    if order is None:
+        raise InputError(
+            "non-convex budgets are Rényi divergences, and no order was given; give order "
+            "(--order), for example 2."
+        )
     check_unit(order, None, form)
     budgets = (float(checks.positive("eps_dp", eps_dp)), float(checks.positive("eps_dd", eps_dd)))
     if noise_variance is None and step_size is not None:

@@ -336,7 +336,7 @@ def _rows(certificate: Certificate):
             f"every release ≤ {certificate.risk_bound:.6g}; learned "
             f"{certificate.risk_bound_learned:.6g}; after request {i} "
             f"{certificate.risk_bound_request:.6g}"
-            + ("" if paper is None else f"; the paper's bound {paper:.6g}"),
+            + ("" if paper is None or math.isinf(paper) else f"; the paper's bound {paper:.6g}"),
         )
     if p:
         sound = "; it holds for convex losses" if plan.kind == "convex" else ""

@@ -180,6 +180,11 @@ BAD = {
         "--nonconvex takes Rényi budgets only, no --delta, --target-risk or --protects label; drop "
         "them and give --order.",
     ),
+    "non-convex without an order": (
+        [*BASE, "--loss", "tanh_margin", "--nonconvex"],
+        "non-convex budgets are Rényi divergences, and no order was given; give order (--order), "
+        "for example 2.",
+    ),
     "accountant of the other kind": (
         [*LOGISTIC, "--accountant", "sharp"],
         "accountant = 'sharp' is not known; give one of paper, unrelaxed, optimal.",
