@@ -52,7 +52,7 @@ def project_finite(records: PyTree) -> tuple[PyTree, Array]:
     inside = jnp.ones(n, dtype=bool)
     for leaf in jax.tree.leaves(records):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            inside &= jnp.all(jnp.isfinite(leaf).reshape(n, -1), axis=1)
+            inside &= jnp.all(jnp.isfinite(leaf), axis=tuple(range(1, leaf.ndim)))
 
     def blank(leaf):
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):

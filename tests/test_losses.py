@@ -287,10 +287,14 @@ def test_labels_zero_and_one_are_not_mistaken_for_classes():
 @given(
     seed=st.integers(0, 10**6), log_scale=st.floats(-1, 4), norm=st.sampled_from([0.3, 1.0, 7.0])
 )
-def test_projected_rows_are_strictly_inside(seed, log_scale, norm):
+def test_projected_rows_are_inside_and_stay_as_they_are(seed, log_scale, norm):
     rows = 10**log_scale * jax.random.normal(jax.random.key(seed), (20, 5))
     projected, _ = dd.losses.feature_domain(norm).project(rows)
-    assert (np.linalg.norm(np.asarray(projected, np.float64), axis=1) <= norm).all()
+    norms = np.linalg.norm(np.asarray(projected, np.float64), axis=1)
+    assert (norms <= norm * (1 + 3e-7)).all()
+    again, inside = dd.losses.feature_domain(norm).project(projected)
+    np.testing.assert_array_equal(again, projected)
+    assert bool(inside.all())
 
 
 def test_rounding_is_all_that_the_domain_forgives():

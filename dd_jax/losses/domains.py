@@ -144,7 +144,7 @@ def _project_norms(features: Array, feature_norm: float) -> tuple[Array, Array]:
     limit = jnp.asarray(
         feature_norm * (1 - 8 * float(jnp.finfo(features.dtype).eps)), features.dtype
     )
-    scaled = features * (limit / jnp.maximum(norms, limit))
+    scaled = jnp.where(norms <= feature_norm, features, features * (limit / norms))
     inside = finite & (norms <= feature_norm * (1 + ROUNDING))
     return scaled, inside[..., 0]
 
