@@ -362,6 +362,33 @@ def test_nonconvex_bound_is_never_above_gibbs_plus_transport_and_tends_to_gibbs(
     assert still == pytest.approx(gibbs, rel=1e-9)
 
 
+@pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5, 1.0])
+def test_the_entropy_of_a_law_close_to_gibbs_is_not_understated(ratio):
+    """A loss of values ±b on halves of the Gaussian, and the law that is tilted twice as far.
+
+    Its divergences from the Gibbs law and from the Gaussian are those of coins. With the second,
+    and an L so large that nothing else decides, the bound is known by its formula.
+    """
+    l2, smoothness, noise_variance = 2.0, 3.0, 0.7
+    gibbs, tilted = (1 / (1 + np.exp(-2 * t * ratio)) for t in (1, 2))
+
+    def divergence(p, q):
+        return p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+
+    eps, entropy = divergence(tilted, gibbs), divergence(tilted, 0.5)
+    y = optimize.brentq(lambda y: y - 1 - np.log(y) - 2 * entropy, 1, 100)
+    square = noise_variance / l2 * y
+    risk = noise_variance * (
+        eps + (1 + np.log((l2 + smoothness) * square / noise_variance)) / 2
+    )
+    risk = min(risk, 2 * ratio * noise_variance + l2 * square / 2)
+    found = utility.excess_risk_nonconvex(
+        1e9, l2, smoothness, ratio * noise_variance, noise_variance, 1, 1e-9, eps
+    )
+    assert risk <= found <= risk * 1.1
+    assert found == pytest.approx(risk, rel=0.3 * ratio**2)  # attained as the tilt vanishes
+
+
 def test_paper_nonconvex_risk_is_vacuous_and_overflows_quietly():
     for noise_variance in 10 ** np.linspace(-4, 4, 50):
         paper = utility.excess_risk_nonconvex_paper(1, 1, 1, 1, noise_variance, 3, 0.1)

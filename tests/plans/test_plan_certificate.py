@@ -12,7 +12,7 @@ import dd_jax as dd
 from dd_jax import loss_constants
 from dd_jax.constants import DataCheck, LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, utility
+from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, renyi, utility
 from dd_jax.plans import Certificate, Plan, plan_composition, plan_convex, plan_nonconvex
 
 LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
@@ -153,6 +153,15 @@ def test_other_accountants_use_their_own_formulas_and_prove_no_gaussian_dp(accou
         assert getattr(optimal, name) < getattr(certificate, name)
 
 
+@pytest.mark.parametrize("accountant", ["unrelaxed", "paper"])
+def test_accountants_without_gaussian_dp_convert_by_their_divergences(accountant):
+    found = convex(accountant=accountant).certificate(1, 2, delta=1e-5)
+    for name in ("dp", "dd", "dd_adaptive"):
+        eps, epsilon = getattr(found, f"eps_{name}"), getattr(found, f"epsilon_{name}")
+        assert epsilon == renyi.epsilon_tight_linear(eps / 2, 1e-5)
+        assert epsilon > renyi.gdp_epsilon(math.sqrt(eps), 1e-5) * 1.01
+
+
 def test_nonconvex_numbers():
     plan = bounded(edits_per_request=2)
     unseen, seen = plan.certificate(request=3), plan.certificate(1, 3)
@@ -187,6 +196,7 @@ def test_nonconvex_risk_relies_on_the_gibbs_law_only_where_nothing_was_seen():
     unseen, seen = plan.certificate(), plan.certificate(1)
     square = utility.released_second_moment(1.0, 2.0, 0.3, 1, plan.step_size)
     assert seen.risk_bound == pytest.approx(2 + square)
+    assert seen.risk_bound_request == seen.risk_bound
     assert unseen.risk_bound < seen.risk_bound / 2
 
 
@@ -238,6 +248,14 @@ def test_a_plan_beyond_reach_is_computed_and_says_so():
     )
     assert plan.learn_gradients > 1e15
     assert not any("beyond reach" in w for w in bounded().certificate().warnings)
+
+
+def test_a_composition_of_several_rows_grows_by_their_square():
+    plan = composed(edits_per_request=2)
+    certificate = plan.certificate(1, 4)
+    assert certificate.eps_dd_records == pytest.approx(4 * certificate.eps_dd)
+    assert plan.certificate(1, 4, records=5).eps_dd_records == pytest.approx(25 * certificate.eps_dd)
+    assert plan.certificate(1, 4, records=1).eps_dd_records == certificate.eps_dd
 
 
 def test_composition_covers_clipped_losses_that_nothing_else_does():

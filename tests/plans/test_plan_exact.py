@@ -445,3 +445,27 @@ def test_an_adaptivity_above_the_listed_looks_is_refused(
     assert blind.adaptivity == 0
     assert one_look == plan.certificate(1, observed=(0,))
     assert plan.certificate(1, 3, observed=(0, 2)).adaptivity == 2
+
+
+@pytest.mark.parametrize("accountant", ["unrelaxed", "paper"])
+def test_accountants_without_intervals_cover_a_listed_look_as_an_unlisted_one(accountant):
+    plan = plan_convex(
+        ProblemConstants(loss_constants.linear(), 1.0),
+        n=100,
+        dim=1,
+        order=2,
+        eps_dp=1.0,
+        eps_dd=1e-3,
+        step_size=0.1,
+        accountant=accountant,
+    )
+    constants = (2, 1.0, 1.0, plan.noise_variance, 100, 0.1, plan.learn_steps)
+    stays = linear.recoding_renyi(*constants, plan.delete_steps, 0)
+    goes = linear.recoding_renyi(*constants, 0, plan.delete_steps)
+    listed, counted = plan.certificate(observed=(0,)), plan.certificate(1)
+    assert stays <= listed.eps_dp_request == counted.eps_dp_request
+    assert goes <= listed.eps_dd_request == counted.eps_dd_request
+    expected = min(counted.eps_dp_adaptive, counted.eps_dp_joint)
+    assert listed.eps_dp_request == expected > plan.certificate().eps_dp_request
+    if accountant == "unrelaxed":
+        assert stays > plan.certificate().eps_dp_request

@@ -195,6 +195,16 @@ def test_refused(name):
     assert str(error.value) == text
 
 
+@pytest.mark.parametrize("excess", [-0.05, -1e-6, 1e-8, 1e-6, 0.05])
+def test_a_non_convex_start_that_is_slightly_off_is_refused(excess):
+    plan = bounded(noise_variance=4.0, eps_dd=0.5)
+    off = dataclasses.replace(plan, init_variance=plan.init_variance * (1 + excess))
+    with pytest.raises(CertificateRefused, match="has no non-convex deletion certificate"):
+        off.certificate()
+    rounded = dataclasses.replace(plan, init_variance=plan.init_variance * (1 + 1e-14))
+    assert rounded.certificate().eps_dd == plan.certificate().eps_dd
+
+
 def test_different_domains_never_read_alike():
     bounds = [0.1, 1 / 3, 0.5, 1.0, math.nextafter(1.0, 2.0), 2.5, 1e6, 1234567.0, 1e-7, 3e90]
     texts = {
