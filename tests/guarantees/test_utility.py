@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 from scipy.special import logsumexp
 
 from dd_jax.errors import CertificateRefused, InputError
@@ -378,9 +379,7 @@ def test_the_entropy_of_a_law_close_to_gibbs_is_not_understated(ratio):
     eps, entropy = divergence(tilted, gibbs), divergence(tilted, 0.5)
     y = optimize.brentq(lambda y: y - 1 - np.log(y) - 2 * entropy, 1, 100)
     square = noise_variance / l2 * y
-    risk = noise_variance * (
-        eps + (1 + np.log((l2 + smoothness) * square / noise_variance)) / 2
-    )
+    risk = noise_variance * (eps + (1 + np.log((l2 + smoothness) * square / noise_variance)) / 2)
     risk = min(risk, 2 * ratio * noise_variance + l2 * square / 2)
     found = utility.excess_risk_nonconvex(
         1e9, l2, smoothness, ratio * noise_variance, noise_variance, 1, 1e-9, eps

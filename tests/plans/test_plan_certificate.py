@@ -254,7 +254,9 @@ def test_a_composition_of_several_rows_grows_by_their_square():
     plan = composed(edits_per_request=2)
     certificate = plan.certificate(1, 4)
     assert certificate.eps_dd_records == pytest.approx(4 * certificate.eps_dd)
-    assert plan.certificate(1, 4, records=5).eps_dd_records == pytest.approx(25 * certificate.eps_dd)
+    assert plan.certificate(1, 4, records=5).eps_dd_records == pytest.approx(
+        25 * certificate.eps_dd
+    )
     assert plan.certificate(1, 4, records=1).eps_dd_records == certificate.eps_dd
 
 
