@@ -5,6 +5,7 @@ help) and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 b
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -42,8 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dd-jax {name}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        raise  # the reader went away, which is no bad input: see `entry`
     except OSError as error:
         print(f"dd-jax {name}: {error}; name another place.", file=sys.stderr)
         return 2
@@ -71,5 +71,12 @@ def _run(name: str, options: list[str]) -> int:
 
 
 def entry() -> None:
-    """Console entry point."""
-    sys.exit(main())
+    """Console entry point; a reader that closes the pipe early (`| head`) ends it quietly."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nothing can be written any more; spare the interpreter's own flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status)
