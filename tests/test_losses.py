@@ -57,12 +57,13 @@ def derivatives(name):
 
 @pytest.mark.parametrize("name", CATALOGUE)
 @settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), log_scale=st.floats(-2, 2))
-def test_declared_constants_hold(x64, name, seed, log_scale):
+@given(seed=st.integers(0, 10**6), log_scale=st.floats(-2, 2), share=st.floats(0, 1))
+def test_declared_constants_hold(x64, name, seed, log_scale, share):
     case = CATALOGUE[name]
     constants = case.loss.constants
     record, params = random_record_and_params(case, seed, 10**log_scale)
-    value, gradient_norm, eigenvalues = derivatives(name)(params, at_the_edge(case, record))
+    record = scale_features(at_the_edge(case, record), lambda a: share * a)
+    value, gradient_norm, eigenvalues = derivatives(name)(params, record)
     assert eigenvalues.max() <= constants.smoothness * SLACK + 1e-12
     lowest = 0.0 if constants.convex else -constants.smoothness
     assert eigenvalues.min() >= lowest * SLACK - 1e-9
