@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the same names, for type checkers and editors
     from dd_jax import (
         attacks,
+        audit,
+        baselines,
         constants,
         data,
         ensemble,
         erm,
         guarantees,
         interaction,
+        intervals,
         losses,
         noisy_gd,
         oracles,
@@ -50,12 +53,15 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
 
 _SUBMODULES = (
     "attacks",
+    "audit",
+    "baselines",
     "constants",
     "data",
     "ensemble",
     "erm",
     "guarantees",
     "interaction",
+    "intervals",
     "losses",
     "noisy_gd",
     "oracles",

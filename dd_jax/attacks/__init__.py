@@ -2,12 +2,12 @@
 
 `find("median").run(key, step=6)` plays one attack. Each is a mechanism or a requester, an adversary
 that sees post-deletion releases only (`dd_jax.attacks.game`), the claims it tests, and an estimate
-over seeds with an exact interval (`dd_jax.attacks.estimate`). Importing this package does not
+over seeds with an exact interval (`dd_jax.intervals`). Importing this package does not
 import JAX.
 """
 
 from dd_jax.attacks.catalogue import ATTACKS, Attack, find
-from dd_jax.attacks.estimate import Estimate
 from dd_jax.attacks.result import AttackResult, Claim, Finding
+from dd_jax.intervals import Estimate
 
 __all__ = ["ATTACKS", "Attack", "AttackResult", "Claim", "Estimate", "Finding", "find"]

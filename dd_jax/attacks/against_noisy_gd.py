@@ -18,7 +18,6 @@ from jaxtyping import Array
 from dd_jax.attacks import against_games as games
 from dd_jax.attacks.against_games import FAMILIES, Moves
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import Estimate, advantage, simultaneous
 from dd_jax.attacks.game import membership
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding
 from dd_jax.attacks.separation import midpoint_event
@@ -26,6 +25,7 @@ from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
+from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule
 from dd_jax.oracles import linear
 from dd_jax.plans import Plan, plan_convex

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dd_jax.attacks.estimate import check_confidence
 from dd_jax.attacks.result import AttackResult, Claim
 from dd_jax.errors import InputError
+from dd_jax.intervals import check_confidence
 
 Number = int | float
 

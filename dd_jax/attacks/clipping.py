@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import simultaneous
 from dd_jax.attacks.game import PostDeletionView
 from dd_jax.attacks.result import AttackResult, Claim, Finding
 from dd_jax.attacks.separation import Separation, separate
@@ -30,6 +29,7 @@ from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import inference
 from dd_jax.interaction import interact
+from dd_jax.intervals import simultaneous
 from dd_jax.losses.base import Loss, deletion
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex

@@ -164,7 +164,7 @@ def membership(
     """The membership game of `thm:soundness`: `trial(key, database, *args)` in two worlds.
 
     `present` holds the answers on 𝒟, `absent` those on 𝒟 ∘ alternative, with independent coins;
-    `dd_jax.attacks.estimate.advantages` turns them into Adv with an exact interval.
+    `dd_jax.intervals.advantages` turns them into Adv with an exact interval.
 
     Raises:
         InputError: in some trial the target was not deleted at the stated request.

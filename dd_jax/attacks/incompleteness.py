@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import advantages, clopper_pearson, simultaneous
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
+from dd_jax.intervals import advantages, clopper_pearson, simultaneous
 from dd_jax.requesters import fixed_stream
 from dd_jax.types import Edit, Mechanism
 

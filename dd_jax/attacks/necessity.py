@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import Estimate, advantages, proportions, simultaneous
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
 from dd_jax.attacks.necessity_curators import (
     CURATORS,
@@ -34,6 +33,7 @@ from dd_jax.ensemble import neighbours
 from dd_jax.errors import InputError
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
+from dd_jax.intervals import Estimate, advantages, proportions, simultaneous
 from dd_jax.requesters import fixed_stream
 from dd_jax.types import Edit, Mechanism, replacement
 

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import advantages, simultaneous
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
+from dd_jax.intervals import advantages, simultaneous
 from dd_jax.types import Edit, Mechanism, replacement
 
 TARGET_ROW, OTHER_ROW = 0, 1

@@ -18,13 +18,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import Estimate, proportions, simultaneous
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.data import load
 from dd_jax.erm import Problem, minimise
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
+from dd_jax.intervals import Estimate, proportions, simultaneous
 from dd_jax.losses import check_data, logistic
 from dd_jax.noisy_gd import mechanism as noisy_gd_mechanism
 from dd_jax.plans import Plan, plan_convex

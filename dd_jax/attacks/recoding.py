@@ -19,7 +19,6 @@ from jaxtyping import Array
 
 from dd_jax import losses
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import Estimate, advantage, simultaneous
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
 from dd_jax.attacks.recoding_law import L2, LIPSCHITZ, exact_renyi, law
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
@@ -29,6 +28,7 @@ from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.interaction import Requester, interact
+from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
 from dd_jax.types import Edit, replacement

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dd_jax.attacks.estimate import Estimate
+from dd_jax.intervals import Estimate
 
 Owner = Literal["paper", "prior work", "ours", "control"]
 

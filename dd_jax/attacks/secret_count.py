@@ -16,12 +16,12 @@ from jaxtyping import Array, Int
 
 from dd_jax.attacks import laplace
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import Estimate, advantages, simultaneous
 from dd_jax.attacks.game import Adversary, Outcome, Stage, membership, play
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.ensemble import DEFAULT_CHUNK
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
+from dd_jax.intervals import Estimate, advantages, simultaneous
 from dd_jax.requesters import fixed_stream
 from dd_jax.types import Edit, Mechanism, apply_edit, replacement
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from dd_jax.attacks.estimate import Estimate, advantage, check_confidence
 from dd_jax.errors import InputError
+from dd_jax.intervals import Estimate, advantage, check_confidence
 
 MOST_THRESHOLDS = 512
 

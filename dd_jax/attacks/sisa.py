@@ -15,14 +15,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.estimate import Estimate, proportions, simultaneous
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
-from dd_jax.attacks.sisa_mechanism import Training, majority_vote, mechanism, publish_models
+from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
 from dd_jax.data import load
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
+from dd_jax.intervals import Estimate, proportions, simultaneous
 from dd_jax.losses import logistic
 from dd_jax.types import Edit, Labelled, Mechanism
 

@@ -9,10 +9,10 @@ from scipy import stats
 from dd_jax.attacks import against_games as games
 from dd_jax.attacks import against_noisy_gd as against
 from dd_jax.attacks import find
-from dd_jax.attacks.estimate import advantage
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
+from dd_jax.intervals import advantage
 
 N = 20
 

@@ -7,8 +7,8 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, incompleteness
-from dd_jax.attacks.estimate import advantages
 from dd_jax.errors import InputError
+from dd_jax.intervals import advantages
 
 COMPARED = {
     "fixed-model": ["retraining (def:ginart, dfn:unlearning)"],

@@ -9,8 +9,8 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, median
-from dd_jax.attacks.estimate import clopper_pearson
 from dd_jax.errors import InputError
+from dd_jax.intervals import clopper_pearson
 
 
 @pytest.mark.parametrize(("n", "step"), [(5, 4), (7, 4), (7, 6), (9, 5), (9, 9)])

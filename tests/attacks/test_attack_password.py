@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dd_jax.attacks import find, password
-from dd_jax.attacks.estimate import clopper_pearson
 from dd_jax.errors import InputError
 from dd_jax.guarantees.inference import advantage_soundness
+from dd_jax.intervals import clopper_pearson
 from dd_jax.types import Edit, replacement
 
 DATABASE = jnp.array([3, 4, 5], jnp.int32)

@@ -8,9 +8,9 @@ from scipy import integrate, stats
 
 import dd_jax as dd
 from dd_jax.attacks import find, laplace, secret_count
-from dd_jax.attacks.estimate import advantage
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.errors import InputError
+from dd_jax.intervals import advantage
 
 
 @pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0])

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from dd_jax.attacks import separation
-from dd_jax.attacks.estimate import clopper_pearson
 from dd_jax.errors import InputError
+from dd_jax.intervals import clopper_pearson
 
 
 def test_divergence_of_two_coins():

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax.attacks import find, sisa, sisa_mechanism
-from dd_jax.attacks.estimate import clopper_pearson
+from dd_jax.attacks import find, sisa
 from dd_jax.attacks.game import PostDeletionView
+from dd_jax.baselines import sisa as sisa_mechanism
 from dd_jax.errors import InputError
+from dd_jax.intervals import clopper_pearson
 from dd_jax.losses import deletion, logistic, softmax
 
 SHARDS = 3

@@ -4,37 +4,39 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dd_jax.attacks import estimate
+from dd_jax import intervals
 from dd_jax.errors import InputError
 
 
 def test_clopper_pearson_solves_its_defining_equations():
-    low, high = estimate.clopper_pearson(7, 20, 0.95)
+    low, high = intervals.clopper_pearson(7, 20, 0.95)
     assert stats.binom.sf(6, 20, low) == pytest.approx(0.025)
     assert stats.binom.cdf(7, 20, high) == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize("trials", [1, 10, 1000])
 def test_clopper_pearson_at_the_ends_has_closed_forms(trials):
-    assert estimate.clopper_pearson(0, trials, 0.98) == pytest.approx((0, 1 - 0.01 ** (1 / trials)))
-    assert estimate.clopper_pearson(trials, trials, 0.98) == pytest.approx(
+    assert intervals.clopper_pearson(0, trials, 0.98) == pytest.approx(
+        (0, 1 - 0.01 ** (1 / trials))
+    )
+    assert intervals.clopper_pearson(trials, trials, 0.98) == pytest.approx(
         (0.01 ** (1 / trials), 1)
     )
 
 
 @pytest.mark.parametrize("trials", [1, 5, 30])
 def test_proportion_covers_every_probability(trials):
-    intervals = [estimate.proportion(k, trials, 0.9) for k in range(trials + 1)]
+    table = [intervals.proportion(k, trials, 0.9) for k in range(trials + 1)]
     for p in np.linspace(0, 1, 41):
         weights = stats.binom.pmf(np.arange(trials + 1), trials, p)
-        covered = sum(w for w, e in zip(weights, intervals, strict=True) if e.contains(p))
+        covered = sum(w for w, e in zip(weights, table, strict=True) if e.contains(p))
         assert covered >= 0.9 - 1e-12
 
 
 def test_advantage_covers_every_pair_of_probabilities():
     trials = 12
-    intervals = [
-        [estimate.advantage(a, b, trials, 0.8) for b in range(trials + 1)]
+    table = [
+        [intervals.advantage(a, b, trials, 0.8) for b in range(trials + 1)]
         for a in range(trials + 1)
     ]
     counts = np.arange(trials + 1)
@@ -43,14 +45,14 @@ def test_advantage_covers_every_pair_of_probabilities():
             weights = np.outer(
                 stats.binom.pmf(counts, trials, p), stats.binom.pmf(counts, trials, q)
             )
-            inside = [[e.contains(p - q) for e in row] for row in intervals]
+            inside = [[e.contains(p - q) for e in row] for row in table]
             assert weights[np.array(inside)].sum() >= 0.8 - 1e-12
 
 
 def test_advantage_is_the_difference_of_two_intervals_at_half_the_risk_each():
-    got = estimate.advantage(90, 20, 100, 0.99)
-    present = estimate.clopper_pearson(90, 100, 0.995)
-    absent = estimate.clopper_pearson(20, 100, 0.995)
+    got = intervals.advantage(90, 20, 100, 0.99)
+    present = intervals.clopper_pearson(90, 100, 0.995)
+    absent = intervals.clopper_pearson(20, 100, 0.995)
     assert got.value == pytest.approx(0.7)
     assert got.low == pytest.approx(present[0] - absent[1])
     assert got.high == pytest.approx(present[1] - absent[0])
@@ -59,37 +61,37 @@ def test_advantage_is_the_difference_of_two_intervals_at_half_the_risk_each():
 
 def test_families_split_the_risk():
     outcomes = np.arange(100)[:, None] < np.array([30, 60])
-    many = estimate.proportions(outcomes, 0.9)
-    assert many[0][:3] == estimate.proportion(30, 100, 0.95)[:3]
+    many = intervals.proportions(outcomes, 0.9)
+    assert many[0][:3] == intervals.proportion(30, 100, 0.95)[:3]
     assert [e.confidence for e in many] == [0.9, 0.9]
-    both = estimate.advantages(outcomes, ~outcomes, 0.9)
-    assert both[1][:3] == estimate.advantage(60, 40, 100, 0.95)[:3]
+    both = intervals.advantages(outcomes, ~outcomes, 0.9)
+    assert both[1][:3] == intervals.advantage(60, 40, 100, 0.95)[:3]
     assert both[0].value == pytest.approx(-0.4)
 
 
 def test_a_vector_is_one_case():
     outcomes = np.arange(10) < 4
-    assert estimate.proportions(outcomes, 0.9) == [estimate.proportion(4, 10, 0.9)]
-    assert estimate.advantages(outcomes, outcomes, 0.9)[0].value == 0
+    assert intervals.proportions(outcomes, 0.9) == [intervals.proportion(4, 10, 0.9)]
+    assert intervals.advantages(outcomes, outcomes, 0.9)[0].value == 0
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
 def test_confidence_is_refused(confidence):
     with pytest.raises(InputError, match=r"give a number between 0 and 1, such as 0\.999"):
-        estimate.advantage(1, 1, 2, confidence)
+        intervals.advantage(1, 1, 2, confidence)
 
 
 def test_impossible_counts_are_refused():
     message = "5 successes in 4 trials; give at least 1 trial and 0 ≤ successes ≤ trials."
     with pytest.raises(InputError) as error:
-        estimate.clopper_pearson(5, 4, 0.9)
+        intervals.clopper_pearson(5, 4, 0.9)
     assert str(error.value) == message
     with pytest.raises(InputError, match="0 successes in 0 trials"):
-        estimate.clopper_pearson(0, 0, 0.9)
+        intervals.clopper_pearson(0, 0, 0.9)
 
 
 def test_outcomes_must_be_booleans_and_arms_equal():
     with pytest.raises(InputError, match="give booleans of shape"):
-        estimate.proportions(np.ones(3), 0.9)
+        intervals.proportions(np.ones(3), 0.9)
     with pytest.raises(InputError, match=r"the arms have shapes \(2, 1\) and \(3, 1\)"):
-        estimate.advantages(np.ones(2, bool), np.ones(3, bool), 0.9)
+        intervals.advantages(np.ones(2, bool), np.ones(3, bool), 0.9)

@@ -1,0 +1,147 @@
+"""What all systems of the comparison share: their guarantee as data, and an exact cost meter.
+
+A `System` is a `Mechanism` whose learn and delete also say what they cost. `mechanism` forgets the
+cost; `metered` publishes it beside every release, so that a transcript holds the cost per request.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from dd_jax.errors import InputError
+from dd_jax.types import ANY_RECORD, Domain, Edit, Mechanism
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a system's authors claim for it, as data. A claim, not a finding.
+
+    Attributes:
+        notion: what is compared with what: "data-deletion", "exact unlearning",
+            "(ε,δ)-unlearning", "Rényi unlearning", "certified removal" or "none".
+        epsilon: ε of the claim, 0 where it is exact, None where there is no number.
+        delta: δ of an (ε, δ) claim, else None.
+        order: Rényi order q of a Rényi claim, else None.
+        private: whether records that stay have differential privacy too, in words.
+        adaptive: what is said of adaptive requests, in words.
+        keeps: what the curator keeps besides the release, in words.
+        conditions: everything that the claim needs.
+        reference: authors, year, statement.
+    """
+
+    notion: str
+    epsilon: float | None
+    delta: float | None
+    order: float | None
+    private: str
+    adaptive: str
+    keeps: str
+    conditions: tuple[str, ...]
+    reference: str
+
+
+class Cost(NamedTuple):
+    """What learning or one request cost, counted exactly.
+
+    Attributes:
+        gradients: gradient evaluations of single records (for k-means: comparisons of a record
+            with all centroids).
+        hessians: Hessian evaluations of single records.
+        solves: factorisations or solutions of a d × d system.
+        retrained: 1 if everything was trained anew, else 0.
+    """
+
+    gradients: Int[Array, ""]
+    hessians: Int[Array, ""]
+    solves: Int[Array, ""]
+    retrained: Int[Array, ""]
+
+
+def cost(gradients=0, hessians=0, solves=0, retrained=0) -> Cost:
+    """A `Cost` from counts, static or traced.
+
+    Raises:
+        InputError: a static count too large for the meter's 32 bits.
+    """
+    counts = (gradients, hessians, solves, retrained)
+    for count in counts:
+        if isinstance(count, int) and not 0 <= count <= np.iinfo(np.int32).max:
+            raise InputError(f"a cost of {count} does not fit the meter; run fewer steps or rows.")
+    return Cost(*(jnp.asarray(count, jnp.int32) for count in counts))
+
+
+class System(NamedTuple):
+    """A curator to compare: what it does, what that costs, what it keeps, what it claims.
+
+    Attributes:
+        name: its name in tables and on the command line.
+        learn: `(key, database) -> (state, Cost)`.
+        delete: `(key, database, edit, state) -> (state, Cost)`, with the database BEFORE the edit.
+        publish: `(key, state) -> release`.
+        predict: `(release, features) -> label of each row`.
+        secret: `state -> pytree` of what is kept and not released; an empty tuple for nothing.
+        guarantee: the authors' claim.
+        domain: the records that it admits.
+    """
+
+    name: str
+    learn: Callable[[Array, PyTree], tuple[Any, Cost]]
+    delete: Callable[[Array, PyTree, Edit, Any], tuple[Any, Cost]]
+    publish: Callable[[Array, Any], PyTree]
+    predict: Callable[[PyTree, Array], Array]
+    secret: Callable[[Any], PyTree]
+    guarantee: Guarantee
+    domain: Domain = ANY_RECORD
+
+
+def mechanism(system: System) -> Mechanism:
+    """The system as a plain `Mechanism`; the compiler drops the meter with its unused counts."""
+
+    def learn(key, database):
+        return system.learn(key, database)[0]
+
+    def delete(key, database, edit, state):
+        return system.delete(key, database, edit, state)[0]
+
+    return Mechanism(learn, delete, system.publish, system.domain)
+
+
+class Metered(NamedTuple):
+    """A release (or a state) and the cost of the request that made it."""
+
+    value: PyTree
+    cost: Cost
+
+
+def metered(system: System) -> Mechanism:
+    """The system with its meter shown: every release is a `Metered`.
+
+    For the analyst. An adversary or requester must be given `value` alone, since the cost of a
+    request can depend on the deleted record.
+    """
+
+    def learn(key, database):
+        return Metered(*system.learn(key, database))
+
+    def delete(key, database, edit, state):
+        return Metered(*system.delete(key, database, edit, state.value))
+
+    def publish(key, state):
+        return Metered(system.publish(key, state.value), state.cost)
+
+    return Mechanism(learn, delete, publish, system.domain)
+
+
+def stored_bytes(system: System, state: PyTree) -> int:
+    """Bytes kept besides the release, from the state that is really carried."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(system.secret(state)))
+
+
+def linear_labels(release: Array, features: Array) -> Array:
+    """The labels ±1 that a linear model gives to rows; 0 on its boundary."""
+    return jnp.sign(features @ release)
