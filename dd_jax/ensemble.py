@@ -16,6 +16,8 @@ from dd_jax.errors import InputError
 from dd_jax.types import Edit, apply_edit, check_edit
 
 DEFAULT_CHUNK = 1024
+# Seeds are folded into the key as 32-bit numbers; beyond them they would repeat.
+MOST_SEEDS = 2**32
 
 
 def over_seeds(
@@ -23,6 +25,7 @@ def over_seeds(
     key: Array,
     num_seeds: int,
     *args: PyTree,
+    first_seed: int = 0,
     chunk: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PyTree:
@@ -37,17 +40,23 @@ def over_seeds(
         key: base key.
         num_seeds: how many seeds.
         *args: pytrees handed to every seed unbatched (a database, step sizes, …).
+        first_seed: number of the first seed, where a longer run is made in parts.
         chunk: seeds per device call; bounds memory. Default 1024.
         progress: called with (seeds done, num_seeds) after each chunk.
     """
     chunk = DEFAULT_CHUNK if chunk is None else chunk
     if num_seeds < 1 or chunk < 1:
         raise InputError(f"num_seeds = {num_seeds}, chunk = {chunk}; give at least 1 of each.")
+    if not 0 <= first_seed <= MOST_SEEDS - num_seeds:
+        raise InputError(
+            f"seeds {first_seed} to {first_seed + num_seeds - 1} are not all in 0 to "
+            f"{MOST_SEEDS - 1}; give fewer."
+        )
     chunk = min(chunk, num_seeds)
     parts = []
     for first in range(0, num_seeds, chunk):
         # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut below.
-        parts.append(_one_chunk(fn, chunk, key, jnp.uint32(first), args))
+        parts.append(_one_chunk(fn, chunk, key, jnp.uint32(first_seed + first), args))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(first + chunk, num_seeds), num_seeds)

@@ -28,6 +28,11 @@ def test_a_longer_run_begins_with_a_shorter_one():
     database, key = signed(20, 4), jax.random.key(0)
     short, long = (dd.over_seeds(learn, key, seeds, database, chunk=4) for seeds in (6, 9))
     np.testing.assert_allclose(long[:6], short, atol=1e-6)
+    rest = dd.over_seeds(learn, key, 4, database, first_seed=5, chunk=4)
+    np.testing.assert_allclose(long[5:], rest, atol=1e-6)
+    for first_seed in (-1, 2**32 - 3):
+        with pytest.raises(dd.InputError, match="are not all in 0 to 4294967295"):
+            dd.over_seeds(learn, key, 4, database, first_seed=first_seed)
 
 
 def test_progress_is_reported_between_chunks():

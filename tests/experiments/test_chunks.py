@@ -1,0 +1,273 @@
+"""Chunks on disk: the same bytes whatever happens on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from experiments import chunks
+from experiments.chunks import Folder, Stream
+
+KEY = jax.random.key(3)
+SCALE = jnp.float32(2)
+
+
+def draw(key, scale):
+    return {"a": scale * jax.random.normal(key, (2,)), "b": jnp.arange(3)}
+
+
+def draw_otherwise(key, scale):
+    return {"a": 3 * scale * jax.random.normal(key, (2,)), "b": jnp.arange(3)}
+
+
+def stream(folder, chunk=4, config=None, name="draw"):
+    return Stream(folder, name, {"n": 1} if config is None else config, chunk)
+
+
+def contents(folder):
+    """Every file below a folder, hidden ones too."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    return folder, chunks.over_seeds(stream(folder), draw, KEY, 11, SCALE)
+
+
+def the_folder(folder):
+    (path,) = folder.iterdir()
+    return Folder(path, {})
+
+
+def test_chunks_are_what_one_run_without_them_gives(unbroken):
+    folder, found = unbroken
+    expected = dd.over_seeds(draw, KEY, 11, SCALE)
+    kept_nothing = chunks.over_seeds(stream(None), draw, KEY, 11, SCALE)
+    for name in ("a", "b"):
+        assert isinstance(found[name], np.ndarray)
+        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(found[name], kept_nothing[name])
+    assert len(list(the_folder(folder).path.glob("*.npz"))) == 3
+
+
+def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):
+    class Broken(Exception):
+        pass
+
+    def stop(done, total):
+        seen.append((done, total))
+        if done == 8:
+            raise Broken
+
+    seen = []
+    with pytest.raises(Broken):
+        chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=stop)
+    assert seen == [(4, 11), (8, 11)]
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
+    assert len(kept) == 2
+    resumed = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    assert contents(tmp_path) == contents(unbroken[0])
+    np.testing.assert_array_equal(resumed["a"], unbroken[1]["a"])
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+    assert the_folder(tmp_path).verify() == []
+
+
+def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, monkeypatch):
+    folder, found = unbroken
+    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    again = chunks.over_seeds(stream(folder), draw, KEY, 9, SCALE)
+    np.testing.assert_array_equal(again["a"], found["a"][:9])
+    with pytest.raises(TypeError):  # the thirteenth seed would be computed
+        chunks.over_seeds(stream(folder), draw, KEY, 13, SCALE)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fn", "key", "scale"),
+    [
+        ({"config": {"n": 2}}, draw, KEY, SCALE),
+        ({"chunk": 5}, draw, KEY, SCALE),
+        ({"name": "other"}, draw, KEY, SCALE),
+        ({}, draw_otherwise, KEY, SCALE),
+        ({}, draw, jax.random.key(4), SCALE),
+        ({}, draw, jax.random.key(3, impl="rbg"), SCALE),
+        ({}, draw, KEY, jnp.float32(3)),
+    ],
+)
+def test_what_decides_the_numbers_names_the_folder(changed, fn, key, scale, tmp_path):
+    first = chunks.identity(stream(tmp_path), draw, KEY, (SCALE,))
+    other = chunks.identity(stream(tmp_path, **changed), fn, key, (scale,))
+    assert first == chunks.identity(stream(tmp_path), draw, KEY, (SCALE,))
+    assert Folder.open(tmp_path, "x", first).path != Folder.open(tmp_path, "x", other).path
+
+
+def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatch):
+    def identity(constant):
+        def fn(key):
+            return constant + jax.random.normal(key, (100,))
+
+        return chunks.identity(stream(tmp_path), fn, KEY, ())
+
+    one, other = identity(jnp.arange(100.0)), identity(jnp.arange(100.0).at[50].set(-1))
+    assert one["program"] != other["program"]
+    monkeypatch.setattr(chunks, "version", lambda name: "99")
+    newer = identity(jnp.arange(100.0))
+    assert newer["program"] == one["program"]
+    assert newer != one
+    assert set(one["versions"]) == {"dd-jax", "jax", "jaxlib", "numpy"}
+    assert one["prng"] == "threefry2x32"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_chunk_is_found_named_and_made_again(damage, unbroken, tmp_path, caplog):
+    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    folder = the_folder(tmp_path)
+    victim = folder._files(1)[0]
+    content = victim.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    victim.write_bytes({"cut": content[:middle], "flipped": flipped, "empty": b""}[damage])
+    assert folder.verify() == [victim.name]
+    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    assert victim.name in caplog.text
+    np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
+    assert contents(tmp_path) == contents(unbroken[0])
+
+
+def test_a_chunk_under_a_false_name_is_replaced(unbroken, tmp_path):
+    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    victim = the_folder(tmp_path)._files(0)[0]
+    victim.rename(victim.with_name(f"000000-{'0' * 64}.npz"))
+    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    assert contents(tmp_path) == contents(unbroken[0])
+
+
+def test_two_writers_in_turn_leave_one_set_of_files(unbroken, tmp_path):
+    """Each finds the other's chunks between its own, as two processes would."""
+
+    def other(done, total):
+        del total
+        chunks.over_seeds(stream(tmp_path), draw, KEY, min(done + 4, 11), SCALE)
+
+    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=other)
+    np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
+    assert contents(tmp_path) == contents(unbroken[0])
+
+
+def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
+    folder = Folder.open(tmp_path, "x", {})
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    host = chunks.socket.gethostname()
+    names = (f".{host}.{dead.pid}.0.part", f".{host}.{os.getpid()}.99.part", ".elsewhere.1.0.part")
+    for name in names:
+        (folder.path / name).write_bytes(b"half")
+    Folder.open(tmp_path, "x", {})
+    assert [(folder.path / name).exists() for name in names] == [False, True, True]
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path, monkeypatch):
+    folder = Folder.open(tmp_path, "x", {})
+
+    def full(descriptor):
+        del descriptor
+        raise OSError(28, "No space left on device", str(folder.path))
+
+    monkeypatch.setattr(chunks.os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*x-"):
+        folder.write(0, [np.zeros(3)])
+    assert set(contents(folder.path)) == {chunks.MANIFEST}
+
+
+def test_neighbours_are_those_of_the_library(tmp_path):
+    def run(key, database):
+        return database.sum() + jax.random.normal(key)
+
+    database = jnp.arange(4.0)
+    edit = dd.replacement([2], jnp.array([10.0]))
+    seen = []
+    key = jax.random.key(5)
+    found = chunks.neighbours(
+        stream(tmp_path),
+        run,
+        jax.random.clone(key),
+        6,
+        database,
+        edit,
+        progress=lambda *at: seen.append(at),
+    )
+    expected = dd.neighbours(run, key, 6, database, edit)
+    for arm, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(arm, other)
+    assert seen == [(4, 12), (6, 12), (10, 12), (12, 12)]
+    assert sorted(path.name.rsplit("-", 1)[0] for path in tmp_path.iterdir()) == [
+        "draw-absent",
+        "draw-present",
+    ]
+
+
+def test_bad_input_is_refused(tmp_path):
+    with pytest.raises(dd.InputError, match="give at least 1"):
+        chunks.over_seeds(stream(tmp_path), draw, KEY, 0, SCALE)
+    with pytest.raises(dd.InputError, match="cannot name a folder"):
+        chunks.over_seeds(stream(tmp_path, name="a/b"), draw, KEY, 1, SCALE)
+    for config in ({"n": object()}, {"n": float("nan")}):
+        with pytest.raises(dd.InputError, match="not JSON"):
+            Folder.open(tmp_path, "x", {"config": config})
+    with pytest.raises(dd.InputError, match="bfloat16 cannot be stored"):
+        Folder.open(tmp_path, "x", {}).write(0, [np.asarray(jnp.zeros(2, jnp.bfloat16))])
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    with pytest.raises(dd.InputError, match="is a file"):
+        Folder.open(taken, "x", {})
+
+
+CHILD = """
+import sys, time, pathlib
+import jax, jax.numpy as jnp
+sys.path.insert(0, sys.argv[2])
+import test_chunks as t
+from experiments import chunks
+def slowly(done, total):
+    print(done, flush=True)
+    time.sleep(0.05)
+chunks.over_seeds(t.stream(pathlib.Path(sys.argv[1])), t.draw, t.KEY, 11, t.SCALE, progress=slowly)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_beside_a_living_one(unbroken, tmp_path):
+    """One is killed after its first chunk, the other goes on; both began in an empty folder."""
+    here = os.path.dirname(__file__)
+    command = [sys.executable, "-c", CHILD, str(tmp_path), here]
+    children = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for _ in range(2)
+    ]
+    killed, living = children
+    assert killed.stdout is not None
+    killed.stdout.readline()
+    time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    living.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert living.returncode == 0
+    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
+    assert contents(tmp_path) == contents(unbroken[0])
+    listed = json.loads((the_folder(tmp_path).path / chunks.MANIFEST).read_text())
+    assert list(listed["chunks"]) == ["000000", "000001", "000002"]
+    assert listed["config"] == {"n": 1}
