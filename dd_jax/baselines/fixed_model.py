@@ -1,0 +1,40 @@
+"""The model that is never trained: free, perfectly private, and the floor of every accuracy."""
+
+from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.erm import Problem
+from dd_jax.types import publish_model
+
+GUARANTEE = Guarantee(
+    notion="data-deletion",
+    epsilon=0.0,
+    delta=0.0,
+    order=None,
+    private="yes, trivially: the release depends on no record",
+    adaptive="yes, trivially",
+    keeps="nothing",
+    conditions=(),
+    reference="the trivial reference point",
+)
+
+
+def system(problem: Problem) -> System:
+    """Release θ = 0 whatever the records are; no gradient is ever evaluated."""
+
+    def learn(key, database):
+        del key
+        return problem.loss.template(database), cost()
+
+    def delete(key, database, edit, state):
+        del key, database, edit
+        return state, cost()
+
+    return System(
+        name="fixed-model",
+        learn=learn,
+        delete=delete,
+        publish=publish_model,
+        predict=linear_labels,
+        secret=lambda state: (),
+        guarantee=GUARANTEE,
+        domain=problem.loss.domain,
+    )

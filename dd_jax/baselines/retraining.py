@@ -1,0 +1,47 @@
+"""Retraining with Noisy-GD at every request: the reference for exactness and for cost."""
+
+from dd_jax import noisy_gd
+from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.erm import Problem
+from dd_jax.plans import Plan
+from dd_jax.types import apply_edit, publish_model
+
+GUARANTEE = Guarantee(
+    notion="exact unlearning",
+    epsilon=0.0,
+    delta=0.0,
+    order=None,
+    private="yes: every release by its plan's ε_dp",
+    adaptive="yes: p ε_dp for p releases seen, since edits may depend on them (erratum E2)",
+    keeps="nothing",
+    conditions=("fresh noise at every request", "edits that do not depend on earlier releases"),
+    reference="the definition of unlearning",
+)
+
+
+def system(problem: Problem, plan: Plan) -> System:
+    """Learn anew on the edited database with fresh noise; for budgets see `noisy_gd_system`.
+
+    Guarantee: exact for requests fixed in advance: a release is a function of the edited database
+    and of its own noise alone.
+    Cost: n K_L gradients, to learn and per request.
+    """
+    made = noisy_gd.mechanism(problem, plan)
+
+    def learn(key, database):
+        return made.learn(key, database), cost(plan.learn_gradients, retrained=1)
+
+    def delete(key, database, edit, state):
+        del state
+        return learn(key, apply_edit(database, edit))
+
+    return System(
+        name="retraining",
+        learn=learn,
+        delete=delete,
+        publish=publish_model,
+        predict=linear_labels,
+        secret=lambda state: (),
+        guarantee=GUARANTEE,
+        domain=made.domain,
+    )

@@ -1,0 +1,197 @@
+"""What every system of the comparison must do, whatever it claims (table in `systems`)."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from systems import SYSTEMS, Entry
+
+import dd_jax as dd
+from dd_jax.baselines.base import Guarantee, System, metered, stored_bytes
+
+SEEDS = 1000
+NOTIONS = {
+    "data-deletion",
+    "exact unlearning",
+    "(ε,δ)-unlearning",
+    "Rényi unlearning",
+    "certified removal",
+    "none",
+}
+EXACT = [name for name, entry in SYSTEMS.items() if entry.exact]
+
+
+@functools.cache
+def program(system: System):
+    """Whole interactions of many seeds: final states, releases and costs; compiled once."""
+    mechanism = metered(system)
+
+    def one(key, database, stream):
+        requests = stream.index.shape[0]
+        curator, transcript = dd.interact(
+            key, mechanism, dd.requesters.fixed_stream(stream), database, num_requests=requests
+        )
+        return curator.params.value, transcript.releases.value, transcript.releases.cost
+
+    def many(keys, database, stream):
+        return jax.vmap(one, in_axes=(0, None, None))(keys, database, stream)
+
+    # These programs run once or twice: unoptimised code is ready three times sooner.
+    return jax.jit(many, compiler_options={"xla_backend_optimization_level": "0"})
+
+
+def play(system: System, database, stream, *, seed=0):
+    """States, releases and costs of many seeds, leading axes (seeds, requests + 1)."""
+    keys = jax.random.split(jax.random.key(seed), SEEDS)
+    return program(system)(keys, database, stream)
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def played(request):
+    """The name, the entry, its system and one run of it."""
+    entry = SYSTEMS[request.param]
+    system = entry.make()
+    return request.param, entry, system, play(system, entry.database, entry.stream)
+
+
+def test_releases_are_finite_and_predict_one_label_per_row(played):
+    _, entry, system, (_, releases, costs) = played
+    requests = entry.stream.index.shape[0]
+    for leaf in jax.tree.leaves(releases):
+        assert leaf.shape[:2] == (SEEDS, requests + 1)
+        assert np.all(np.isfinite(leaf))
+    for count in costs:
+        assert count.shape == (SEEDS, requests + 1)
+        assert np.all(np.asarray(count) >= 0)
+    rows = entry.database.features if hasattr(entry.database, "features") else entry.database
+    release = jax.tree.map(lambda leaf: leaf[0, 0], releases)
+    assert system.predict(release, rows).shape == (rows.shape[0],)
+
+
+def test_the_claim_is_complete(played):
+    name, _, system, _ = played
+    guarantee = system.guarantee
+    assert isinstance(guarantee, Guarantee)
+    assert system.name == name
+    assert guarantee.notion in NOTIONS
+    assert guarantee.reference
+    assert guarantee.keeps
+    if guarantee.notion in ("(ε,δ)-unlearning", "certified removal"):
+        assert guarantee.epsilon > 0
+        assert 0 < guarantee.delta < 1
+    if guarantee.notion == "Rényi unlearning":
+        assert guarantee.order > 1 or 0 < guarantee.delta < 1
+
+
+def test_it_is_pure(played):
+    _, entry, system, first = played
+    again = play(system, entry.database, entry.stream)
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True)
+    )
+
+
+def leaves_as_bytes(tree) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree) if leaf.size]
+
+
+def test_what_is_kept_is_what_is_declared(played):
+    """Every leaf of the state is secret or released, and the bytes add up."""
+    _, _, system, (states, releases, _) = played
+    state = jax.tree.map(lambda leaf: leaf[0], states)
+    release = leaves_as_bytes(jax.tree.map(lambda leaf: leaf[0, -1], releases))
+    secret = leaves_as_bytes(system.secret(state))
+    carried = leaves_as_bytes(state)
+    public = list(carried)
+    for leaf in secret:
+        assert leaf in public, "declared secret, but not carried"
+        public.remove(leaf)
+    assert all(leaf in release for leaf in public), "carried, but neither declared nor released"
+    total = sum(map(len, carried))
+    assert stored_bytes(system, state) == total - sum(map(len, public))
+    assert (stored_bytes(system, state) == 0) == (system.guarantee.keeps == "nothing")
+
+
+def test_the_meter_is_exact(played):
+    _, entry, _, (_, _, costs) = played
+    gradients = np.asarray(costs.gradients)
+    if entry.learn_gradients is not None:
+        assert np.all(gradients[:, 0] == entry.learn_gradients)
+    if entry.delete_gradients is not None:
+        assert np.all(gradients[:, 1:] == entry.delete_gradients)
+
+
+def test_an_edit_takes_effect(played):
+    """The record that a request brings in is seen from that request on, and not before."""
+    _, entry, system, (_, releases, _) = played
+    other = jax.tree.map(
+        lambda leaf: leaf.at[-1].divide(2) if leaf.dtype.kind == "f" else leaf, entry.stream
+    )
+    _, changed, _ = play(system, entry.database, other)
+    for a, b in zip(jax.tree.leaves(releases), jax.tree.leaves(changed), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        np.testing.assert_array_equal(a[:, :-1], b[:, :-1])
+        assert np.array_equal(a[:, -1], b[:, -1]) != entry.moves
+
+
+def edited(entry: Entry):
+    """𝒟 after the whole stream."""
+    database = entry.database
+    for request in range(entry.stream.index.shape[0]):
+        edit = jax.tree.map(lambda leaf, request=request: leaf[request], entry.stream)
+        database = dd.apply_edit(database, edit)
+    return database
+
+
+def least_p_value(first, second) -> float:
+    """Kolmogorov-Smirnov on coordinates, their products and the norm, Bonferroni.
+
+    Rounding makes atoms of equal value differ in the last bits, so values are rounded first.
+    """
+
+    def views(tree):
+        flat = np.concatenate(
+            [np.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)], axis=1
+        ).astype(np.float64)
+        pairs = itertools.combinations(range(min(flat.shape[1], 4)), 2)
+        products = [flat[:, i] * flat[:, j] for i, j in pairs]
+        return np.round([*flat.T, *products, np.linalg.norm(flat, axis=1)], 4)
+
+    one, two = views(first), views(second)
+    return len(one) * min(
+        stats.ks_2samp(a, b, method="asymp").pvalue for a, b in zip(one, two, strict=True)
+    )
+
+
+def against_retraining(system: System, entry: Entry) -> float:
+    """p-value of: after the stream, the release has the law of learning on the edited database."""
+    _, releases, _ = play(system, entry.database, entry.stream, seed=1)
+    _, anew, _ = play(entry.make(), edited(entry), entry.stream, seed=2)
+    after = jax.tree.map(lambda leaf: leaf[:, -1], releases)
+    return least_p_value(after, jax.tree.map(lambda leaf: leaf[:, 0], anew))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_systems_have_the_law_of_retraining(name):
+    entry = SYSTEMS[name]
+    assert against_retraining(entry.make(), entry) > 1e-3
+    assert entry.make().guarantee.epsilon == 0
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if SYSTEMS[name].mutant])
+def test_a_broken_version_is_told_from_retraining(name):
+    entry = SYSTEMS[name]
+    assert against_retraining(entry.mutant(), entry) < 1e-6
+
+
+@pytest.mark.parametrize("name", [name for name, entry in SYSTEMS.items() if entry.quiet])
+def test_without_noise_a_release_does_not_depend_on_the_key(name):
+    entry = SYSTEMS[name]
+    _, releases, _ = play(entry.quiet(), entry.database, entry.stream)
+    for leaf in jax.tree.leaves(releases):
+        np.testing.assert_array_equal(leaf, jnp.broadcast_to(leaf[:1], leaf.shape))
