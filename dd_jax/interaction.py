@@ -189,6 +189,12 @@ def adversary_view(transcript: Transcript, request: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[request:], transcript.releases)
 
 
+def replaces(transcript: Transcript, request: int, rows) -> Bool[Array, ""]:
+    """Whether request i replaced every one of these rows: whether it deleted their records."""
+    edited = transcript.edits.index[request - 1]
+    return jnp.all(jnp.any(edited[:, None] == jnp.atleast_1d(rows), axis=0))
+
+
 def check_database(database: PyTree, mechanism: Mechanism) -> None:
     """Refuse a database with no rows, NaN, or records outside the mechanism's domain."""
     if num_records(database) < 1:

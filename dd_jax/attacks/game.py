@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from dd_jax.ensemble import Pair, neighbours, over_seeds
 from dd_jax.errors import InputError
-from dd_jax.interaction import Requester, adversary_view, interact
+from dd_jax.interaction import Requester, adversary_view, interact, replaces
 from dd_jax.types import Edit, Mechanism, Transcript, apply_edit, is_concrete
 
 _CUT = object()
@@ -67,8 +67,8 @@ class PostDeletionView:
                 f"a view is cut from a Transcript, not from a {type(transcript).__name__}."
             )
         releases = adversary_view(transcript, request)
-        edited = transcript.edits.index[request - 1]
-        deleted = jnp.any(edited == row) if row is not None else jnp.asarray(edited.size == 0)
+        idle = transcript.edits.index[request - 1].size == 0
+        deleted = replaces(transcript, request, row) if row is not None else jnp.asarray(idle)
         if is_concrete(deleted) and not deleted:
             raise InputError(
                 f"request {request} does not replace row {row}; "

@@ -2,4 +2,49 @@
 
 Samples refute an upper bound; they never certify one. Whatever is chosen by looking at data
 (direction, critic, threshold, bins) is chosen on one part of the seeds and judged on another.
+
+`audit(pair, claims, scores=…)` is the way in: `samples` makes pairs, `claims` says what is claimed,
+`scores` how outputs are ordered, `gates` which bound may refute which claim, `verdict` judges.
 """
+
+from dd_jax.audit.claims import (
+    AdvantageClaim,
+    ApproximateClaim,
+    Claim,
+    GaussianClaim,
+    RenyiClaim,
+    of_certificate,
+)
+from dd_jax.audit.samples import neighbouring_releases, one_release
+from dd_jax.audit.scores import (
+    Score,
+    deleted_record_loss,
+    gaussian_likelihood_ratio,
+    likelihood_ratio,
+    linear,
+    network,
+)
+from dd_jax.audit.types import LowerBound
+from dd_jax.audit.verdict import Finding, Report, Verdict, audit
+
+__all__ = [
+    "AdvantageClaim",
+    "ApproximateClaim",
+    "Claim",
+    "Finding",
+    "GaussianClaim",
+    "LowerBound",
+    "RenyiClaim",
+    "Report",
+    "Score",
+    "Verdict",
+    "audit",
+    "deleted_record_loss",
+    "gaussian_likelihood_ratio",
+    "likelihood_ratio",
+    "linear",
+    "neighbouring_releases",
+    "network",
+    "of_certificate",
+    "one_release",
+]

@@ -1,0 +1,238 @@
+"""Claims that samples can refute: plain numbers from anyone's mechanism, or a certificate's.
+
+Every claim is about the two laws that an audit samples, P where the record was present and Q where
+it was absent. Host-side, no JAX.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dd_jax.errors import InputError
+from dd_jax.guarantees import checks, inference, renyi
+from dd_jax.plans import Certificate
+
+Which = Literal["dp", "dp-joint", "deletion", "deletion-adaptive", "advantage"]
+
+
+@dataclass(frozen=True)
+class RenyiClaim:
+    """R_q(P‖Q) ≤ ε, and R_q(Q‖P) ≤ ε where two-sided.
+
+    Attributes:
+        order: q > 1. eps: ε ≥ 0.
+        two_sided: whether both directions are claimed.
+        linear_in_order: whether R_q' ≤ ε q'/q is claimed for every order q'; samples then decide
+            at a low order, where they say more.
+        mu: a μ for which μ-Gaussian DP is claimed as well, None where it is not. A Rényi bound by
+            itself never implies it.
+        name: what the claim is about, as reports print it.
+    """
+
+    order: float
+    eps: float
+    two_sided: bool = True
+    linear_in_order: bool = False
+    mu: float | None = None
+    name: str = "Rényi divergence"
+
+    def __post_init__(self):
+        if self.order is None:
+            raise InputError("a Rényi claim needs its order; give order=2, say, with the eps.")
+        checks.order(self.order)
+        checks.nonnegative("eps", self.eps)
+        if self.mu is not None:
+            checks.nonnegative("mu", self.mu)
+
+    @property
+    def certified(self) -> float:
+        """The claimed number."""
+        return float(self.eps)
+
+    @property
+    def unit(self) -> str:
+        """What the number counts."""
+        return f"Rényi divergence of order {self.order:g}"
+
+
+@dataclass(frozen=True)
+class GaussianClaim:
+    """μ-Gaussian DP: telling P from Q is as hard as telling N(0, 1) from N(μ, 1), or harder."""
+
+    mu: float
+    name: str = "Gaussian DP"
+
+    def __post_init__(self):
+        checks.nonnegative("mu", self.mu)
+
+    @property
+    def certified(self) -> float:
+        """The claimed number."""
+        return float(self.mu)
+
+    @property
+    def unit(self) -> str:
+        """What the number counts."""
+        return "μ of Gaussian DP"
+
+
+@dataclass(frozen=True)
+class ApproximateClaim:
+    """(ε, δ): P(E) ≤ e^ε Q(E) + δ and Q(E) ≤ e^ε P(E) + δ for every event E.
+
+    Attributes:
+        epsilon: ε. delta: δ in [0, 1], the claimed number.
+        mu: as in `RenyiClaim`.
+        name: what the claim is about.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float | None = None
+    name: str = "(ε, δ)-indistinguishability"
+
+    def __post_init__(self):
+        checks.nonnegative("epsilon", self.epsilon)
+        checks.probability("delta", self.delta)
+        if self.mu is not None:
+            checks.nonnegative("mu", self.mu)
+
+    @property
+    def certified(self) -> float:
+        """The claimed number."""
+        return float(self.delta)
+
+    @property
+    def unit(self) -> str:
+        """What the number counts."""
+        return f"δ at ε = {self.epsilon:.4g}"
+
+
+@dataclass(frozen=True)
+class AdvantageClaim:
+    """P(E) - Q(E) ≤ bound for every event E: what any membership test can gain on guessing."""
+
+    bound: float
+    name: str = "membership advantage"
+
+    def __post_init__(self):
+        checks.probability("bound", self.bound)
+
+    @property
+    def certified(self) -> float:
+        """The claimed number."""
+        return float(self.bound)
+
+    @property
+    def unit(self) -> str:
+        """What the number counts."""
+        return "advantage"
+
+
+Claim = RenyiClaim | GaussianClaim | ApproximateClaim | AdvantageClaim
+
+
+def of_certificate(
+    certificate: Certificate, which: Which = "deletion", *, at_request: bool = False
+) -> Claim:
+    """What a certificate says about one kind of sample, in the form that samples can refute.
+
+    | which | samples | number |
+    |---|---|---|
+    | "dp" | one release, the record stays | eps_dp; eps_dp_adaptive where p > 0 |
+    | "dp-joint" | all releases, the record stays | eps_dp_joint |
+    | "deletion" | releases after the deletion, no release seen before | eps_dd |
+    | "deletion-adaptive" | the same, p releases seen before | eps_dd_adaptive |
+    | "advantage" | the same | advantage_bound |
+
+    A non-convex certificate for p = 0 bounds the divergence from the Gibbs law, one-sided, and not
+    that between neighbours: a Rényi test of two neighbouring arms would refute it where it is
+    true. What it implies for the two arms is an advantage (`thm:soundness`), and that is the claim.
+
+    Args:
+        certificate: see `Plan.certificate`.
+        which: the row of the table.
+        at_request: the smaller number that holds at the certificate's very request, where the
+            certificate has one (eps_dp_request, eps_dd_request).
+    """
+    if not isinstance(certificate, Certificate):
+        raise InputError(
+            f"a {type(certificate).__name__} is not a Certificate; make one with "
+            f"plan.certificate(...), or state the claim in numbers."
+        )
+    if which == "advantage":
+        return AdvantageClaim(certificate.advantage_bound)
+    name = _field(certificate, which, at_request)
+    if which.startswith("deletion") and _is_gibbs(certificate, which):
+        return AdvantageClaim(_gibbs_advantage(certificate), name="deletion, from the Gibbs law")
+    return _between_neighbours(certificate, which, getattr(certificate, name))
+
+
+def _field(certificate: Certificate, which: str, at_request: bool) -> str:
+    seen = certificate.adaptivity > 0
+    fields = {
+        "dp": "eps_dp_adaptive" if seen else "eps_dp",
+        "dp-joint": "eps_dp_joint",
+        "deletion": "eps_dd",
+        "deletion-adaptive": "eps_dd_adaptive",
+    }
+    if which not in fields:
+        raise InputError(f"which = {which!r}; choose from {', '.join(fields)} or advantage.")
+    if not at_request or which == "dp-joint":
+        return fields[which]
+    if which == "deletion" and seen:
+        raise InputError(
+            "eps_dd_request counts the releases that were seen; ask for which='deletion-adaptive', "
+            "or for a certificate with adaptivity=0."
+        )
+    return "eps_dp_request" if which == "dp" else "eps_dd_request"
+
+
+def _is_gibbs(certificate: Certificate, which: str) -> bool:
+    adaptive = which == "deletion-adaptive" and certificate.adaptivity > 0
+    return certificate.plan.kind == "nonconvex" and not adaptive
+
+
+def _gibbs_advantage(certificate: Certificate) -> float:
+    if certificate.adaptivity == 0:
+        return certificate.advantage_bound
+    return float(inference.advantage_soundness(certificate.order, certificate.eps_dd))
+
+
+def _between_neighbours(certificate: Certificate, which: str, eps: float) -> Claim:
+    """Rényi bounds between neighbours; all of them are linear in the order."""
+    proofs = {"deletion": certificate.mu_dd, "deletion-adaptive": certificate.mu_dd_adaptive}
+    proved = proofs.get(which, certificate.mu_dp) is not None
+    name = _NAMES[which]
+    if certificate.order is None:
+        assert certificate.delta is not None
+        mu = float(renyi.gdp_from_epsilon_delta(eps, certificate.delta))
+        return ApproximateClaim(eps, certificate.delta, mu if proved else None, name)
+    mu = float(renyi.gdp_from_linear_renyi(certificate.order, eps)) if proved else None
+    return RenyiClaim(certificate.order, eps, linear_in_order=True, mu=mu, name=name)
+
+
+_NAMES = {
+    "dp": "privacy of one release",
+    "dp-joint": "privacy of all releases",
+    "deletion": "deletion",
+    "deletion-adaptive": "adaptive deletion",
+}
+
+
+def claim_list(claims: Claim | Sequence[Claim]) -> tuple[Claim, ...]:
+    """One or several claims as a tuple, refused where something else is among them."""
+    found: tuple[Any, ...] = tuple(claims) if isinstance(claims, list | tuple) else (claims,)
+    if not found:
+        raise InputError("there are no claims to audit; give one, e.g. RenyiClaim(order=2, eps=1).")
+    for claim in found:
+        if isinstance(claim, Certificate):
+            raise InputError(
+                "a certificate makes several claims; say which with audit.of_certificate."
+            )
+        if not isinstance(claim, Claim):
+            raise InputError(
+                f"{claim!r} is no claim: it names no order, delta or advantage; "
+                f"give for example RenyiClaim(order=2, eps=0.1)."
+            )
+    return found

@@ -1,0 +1,144 @@
+"""Gates: which bound may refute which claim, and how its number reads in the claim's unit.
+
+A gate is sound for a claim if the claim, where true, implies a ceiling on what the gate bounds from
+below. No gate is listed here for a claim that does not imply its ceiling. Host-side, no JAX.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dd_jax.audit import bounds
+from dd_jax.audit.claims import (
+    AdvantageClaim,
+    ApproximateClaim,
+    Claim,
+    GaussianClaim,
+    RenyiClaim,
+)
+from dd_jax.audit.types import LowerBound
+from dd_jax.errors import InputError
+from dd_jax.guarantees import renyi
+
+# A claim that is linear in the order is judged here if it is stated for a higher order.
+_JUDGED_ORDER = 2.0
+_RENYI = {
+    "renyi_binary": bounds.renyi_binary,
+    "renyi_bins": bounds.renyi_bins,
+    "renyi_variational": bounds.renyi_variational,
+}
+_RENYI_DEFAULT = ("renyi_bins",)
+
+
+class Gate(NamedTuple):
+    """One way to refute one claim.
+
+    Attributes:
+        name: the bound's name.
+        claimed: the ceiling that the claim implies, in the bound's own unit.
+        bound: `(fit_present, fit_absent, test_present, test_absent, confidence=) -> LowerBound`.
+        to_claim: the bound's unit to the claim's, increasing.
+        detectable: `(fit_seeds=, seeds=, confidence=, power=) -> value` in the bound's unit.
+        directions: "P‖Q" and perhaps "Q‖P"; each is a test of its own.
+        route: how the number was carried over, where it was.
+    """
+
+    name: str
+    claimed: float
+    bound: Callable[..., LowerBound]
+    to_claim: Callable[[float], float]
+    detectable: Callable[..., float | None]
+    directions: tuple[str, ...] = ("P‖Q",)
+    route: str = ""
+
+    def in_claims_unit(self, bound: LowerBound) -> LowerBound:
+        """The bound carried over to the claim's unit."""
+        method = f"{bound.method}; {self.route}" if self.route else bound.method
+        return bound._replace(value=float(self.to_claim(bound.value)), method=method)
+
+
+def gates_for(claim: Claim, names: Sequence[str] | None = None) -> tuple[Gate, ...]:
+    """The gates that judge a claim: the named ones that are sound for it, or its default ones.
+
+    Raises:
+        InputError: none of the named gates says anything about this claim.
+    """
+    sound = _sound_gates(claim)
+    wanted = _default(claim) if names is None else tuple(dict.fromkeys(names))
+    found = tuple(sound[name] for name in wanted if name in sound)
+    if not found:
+        raise InputError(
+            f"gates = {list(wanted)} cannot judge {claim.name!r}; choose from {', '.join(sound)}."
+        )
+    return found
+
+
+def _default(claim: Claim) -> tuple[str, ...]:
+    """The gate that sees most; with a proved μ that is the Gaussian one."""
+    if isinstance(claim, AdvantageClaim):
+        return ("advantage",)
+    if claim.mu is not None:
+        return ("gaussian_mu",)
+    return _RENYI_DEFAULT if isinstance(claim, RenyiClaim) else ("hockey_stick",)
+
+
+def _sound_gates(claim: Claim) -> dict[str, Gate]:
+    if isinstance(claim, AdvantageClaim):
+        return {"advantage": _advantage(claim)}
+    gates = {}
+    if claim.mu is not None:
+        gates["gaussian_mu"] = _gaussian(claim, claim.mu)
+    if isinstance(claim, RenyiClaim):
+        gates |= {name: _renyi(claim, name) for name in _RENYI}
+    if isinstance(claim, ApproximateClaim):
+        gates["hockey_stick"] = _hockey_stick(claim)
+    return gates
+
+
+def _advantage(claim: AdvantageClaim) -> Gate:
+    return Gate("advantage", claim.certified, bounds.advantage, _same, _power("advantage"))
+
+
+def _gaussian(claim: RenyiClaim | GaussianClaim | ApproximateClaim, mu: float) -> Gate:
+    """Sound because the claim states μ-GDP itself; a Rényi bound alone would not imply it."""
+    carry, route = _same, ""
+    if isinstance(claim, RenyiClaim):
+        carry, route = functools.partial(renyi.renyi_from_gdp, claim.order), "as q μ²/2"
+    elif isinstance(claim, ApproximateClaim):
+        carry = functools.partial(renyi.gdp_delta, epsilon=claim.epsilon)
+        route = "as the δ of μ at ε"
+    return Gate(
+        "gaussian_mu", mu, bounds.gaussian_mu, carry, _power("gaussian_mu"), route=route
+    )
+
+
+def _hockey_stick(claim: ApproximateClaim) -> Gate:
+    bound = functools.partial(bounds.hockey_stick, epsilon=claim.epsilon)
+    caught = _power("hockey_stick", epsilon=claim.epsilon)
+    return Gate("hockey_stick", claim.certified, bound, _same, caught)
+
+
+def _renyi(claim: RenyiClaim, name: str) -> Gate:
+    """At the claim's order, or at a lower one where the claim is linear: R_q' ≤ ε q'/q."""
+    order = min(claim.order, _JUDGED_ORDER) if claim.linear_in_order else claim.order
+    scale = claim.order / order
+    return Gate(
+        name,
+        claim.eps / scale,
+        functools.partial(_RENYI[name], order=order),
+        lambda value: value * scale,
+        _power(name, order=order),
+        directions=("P‖Q", "Q‖P") if claim.two_sided else ("P‖Q",),
+        route="" if scale == 1 else f"judged at order {order:g}",
+    )
+
+
+def _power(method: str, **setting) -> Callable[..., float | None]:
+    def detectable(**sizes):
+        return None
+
+    return detectable
+
+
+def _same(value: float) -> float:
+    return value

@@ -1,0 +1,275 @@
+"""Verdicts: what two sets of outputs say about claims, with one risk for everything tested.
+
+`audit` splits its risk 1 - confidence evenly over scores × claims × gates × directions, so that the
+probability of refuting any true claim at all is at most that risk, and so is the probability that
+any of the lower bounds it prints is false. "Consistent" never means proved: beside it stands the
+smallest violation that the audit would have caught.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dd_jax.audit import samples
+from dd_jax.audit.claims import Claim, claim_list
+from dd_jax.audit.gates import Gate, gates_for
+from dd_jax.audit.scores import Score, evaluate, score_list
+from dd_jax.audit.types import LowerBound
+from dd_jax.errors import InputError
+from dd_jax.intervals import check_confidence, simultaneous
+from dd_jax.plans import serialise
+
+
+class Finding(NamedTuple):
+    """One test: a score, a gate and a direction.
+
+    Attributes:
+        score, gate, direction: which test; "P‖Q" is present against absent.
+        refuted: whether it contradicts the claim.
+        lower_bound: in the claim's unit, at the confidence of this one test.
+        detectable: the smallest truth, in the claim's unit, that this test refutes with the stated
+            power if the two laws are N(μ, 1) and N(0, 1) and the score is their likelihood ratio;
+            None where no truth is.
+    """
+
+    score: str
+    gate: str
+    direction: str
+    refuted: bool
+    lower_bound: LowerBound
+    detectable: float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the samples say about one claim.
+
+    Attributes:
+        claim: the claim.
+        refuted: whether some test contradicts it.
+        best: the test with the largest lower bound.
+        detectable: the smallest violation that this audit would have caught with probability
+            `power`; see `Finding.detectable`.
+        power: that probability.
+        exact: the true value in the claim's unit, where the caller knows it.
+        confidence: of all verdicts of the report together.
+        findings: every test.
+    """
+
+    claim: Claim
+    refuted: bool
+    best: Finding
+    detectable: float | None
+    power: float
+    exact: float | None
+    confidence: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def consistent(self) -> bool:
+        """Whether no test contradicts the claim."""
+        return not self.refuted
+
+    @property
+    def lower_bound(self) -> LowerBound:
+        """The largest lower bound, in the claim's unit; at `confidence` for the whole report."""
+        return self.best.lower_bound._replace(confidence=self.confidence)
+
+    @property
+    def word(self) -> str:
+        """`refuted` or `consistent`."""
+        return "refuted" if self.refuted else "consistent"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as plain values: audited, exact, certified, and how they came about."""
+        return {
+            "claim": self.claim.name,
+            "unit": self.claim.unit,
+            "verdict": self.word,
+            "audited": self.lower_bound.value,
+            "exact": self.exact,
+            "certified": self.claim.certified,
+            "confidence": self.confidence,
+            "seeds": self.best.lower_bound.seeds,
+            "score": self.best.score,
+            "gate": self.best.gate,
+            "direction": self.best.direction,
+            "method": self.best.lower_bound.method,
+            "detectable": self.detectable,
+            "power": self.power,
+        }
+
+    def __str__(self):
+        exact = "" if self.exact is None else f" ≤ exact {self.exact:.4g}"
+        caught = "nothing" if self.detectable is None else f"a truth of {self.detectable:.4g}"
+        return (
+            f"{self.claim.name}: {self.word}; audited {self.lower_bound.value:.4g}{exact}, "
+            f"certified {self.claim.certified:.4g} ({self.claim.unit}; {self.best.score} score, "
+            f"{self.best.gate}, {self.best.direction}); "
+            f"would have caught {caught} with probability {self.power:g}"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """All verdicts of one audit.
+
+    Attributes:
+        verdicts: one per claim, in the order given.
+        confidence: with at least this probability no true claim is refuted and every lower bound
+            printed is true.
+        seeds: seeds per arm, fitting included.
+        tests: how many tests shared the risk.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    confidence: float
+    seeds: int
+    tests: int
+
+    @property
+    def refuted(self) -> bool:
+        """Whether any claim is refuted."""
+        return any(verdict.refuted for verdict in self.verdicts)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether none is."""
+        return not self.refuted
+
+    def to_json(self) -> str:
+        """One JSON object, with the verdicts as a list; infinity is the text "inf"."""
+        plain = {
+            "confidence": self.confidence,
+            "seeds": self.seeds,
+            "tests": self.tests,
+            "refuted": self.refuted,
+            "verdicts": [
+                {name: serialise.to_plain(value) for name, value in verdict.to_dict().items()}
+                for verdict in self.verdicts
+            ],
+        }
+        return json.dumps(plain, ensure_ascii=False, indent=2, allow_nan=False)
+
+    def __str__(self):
+        head = (
+            f"{self.seeds} seeds per arm, {self.tests} tests, "
+            f"{100 * self.confidence:g}% confidence in all together"
+        )
+        return "\n".join([head, *(f"- {verdict}" for verdict in self.verdicts)])
+
+
+class _Arms(NamedTuple):
+    """One score's values: part A to choose on, part B to judge on."""
+
+    score: Score
+    fit_present: np.ndarray
+    fit_absent: np.ndarray
+    test_present: np.ndarray
+    test_absent: np.ndarray
+
+    def towards(self, direction: str) -> tuple[np.ndarray, ...]:
+        """The four samples; with the arms exchanged and the score negated for "Q‖P"."""
+        if direction == "P‖Q":
+            return self.fit_present, self.fit_absent, self.test_present, self.test_absent
+        return -self.fit_absent, -self.fit_present, -self.test_absent, -self.test_present
+
+
+def audit(
+    pair: Any,
+    claims: Claim | Sequence[Claim],
+    *,
+    scores: Score | Sequence[Score] | None = None,
+    confidence: float = 0.95,
+    gates: Sequence[str] | None = None,
+    exact: float | Sequence[float | None] | None = None,
+    power: float = 0.9,
+) -> Report:
+    """Judge claims about a pair of neighbouring runs.
+
+    Guarantee: with probability at least `confidence` over the seeds, no true claim is refuted and
+    no printed lower bound exceeds the truth, whatever the outputs and however bad the scores.
+    Assumes: within each arm the seeds are independent and of one law. Between the arms any
+    dependence is allowed.
+
+    Args:
+        pair: (present, absent), pytrees of outputs with a leading seed axis.
+        claims: one or several, see `dd_jax.audit.claims`.
+        scores: one or several, see `dd_jax.audit.scores`; default `linear()`.
+        confidence: of the whole report.
+        gates: names of the gates to use where they are sound for a claim; by default those that
+            see most. Each further gate, score or claim takes its part of the risk.
+        exact: the true value in the claim's unit where it is known; one per claim if a sequence.
+        power: of the violations in `Verdict.detectable`.
+
+    Raises:
+        InputError: samples that cannot be compared, NaN, too few seeds, no claims, a confidence
+            outside (0, 1), gates that say nothing about a claim.
+    """
+    check_confidence(confidence)
+    claimed, scored = claim_list(claims), score_list(scores)
+    truths = _truths(exact, len(claimed))
+    gated = [gates_for(claim, gates) for claim in claimed]
+    tests = len(scored) * sum(len(gate.directions) for found in gated for gate in found)
+    each = simultaneous(confidence, tests)
+    outputs = samples.paired(pair)
+    arms = [_score(outputs, score, each, tests) for score in scored]
+    verdicts = []
+    for claim, found, truth in zip(claimed, gated, truths, strict=True):
+        findings = tuple(
+            _test(claim, gate, direction, arm, each, power)
+            for arm in arms
+            for gate in found
+            for direction in gate.directions
+        )
+        verdicts.append(_verdict(claim, findings, truth, confidence, power))
+    return Report(tuple(verdicts), confidence, outputs.seeds, tests)
+
+
+def _truths(exact, count: int) -> list[float | None]:
+    values = list(exact) if isinstance(exact, list | tuple) else [exact] * count
+    if len(values) != count:
+        raise InputError(f"{len(values)} exact values for {count} claims; give one per claim.")
+    return [None if value is None else float(value) for value in values]
+
+
+def _score(outputs: samples.Samples, score: Score, confidence: float, tests: int) -> _Arms:
+    """Fit on part A, apply to both parts."""
+    samples.check_seeds(outputs.seeds, score.share, confidence, tests)
+    fit, test = samples.split(outputs, score.share)
+    scorer = score.fit(fit.present, fit.absent)
+    return _Arms(score, *(evaluate(score, scorer, table) for table in (*fit, *test)))
+
+
+def _test(
+    claim: Claim, gate: Gate, direction: str, arms: _Arms, confidence: float, power: float
+) -> Finding:
+    found = gate.bound(*arms.towards(direction), confidence=confidence)
+    caught = gate.detectable(
+        fit_seeds=len(arms.fit_present), seeds=found.seeds, confidence=confidence, power=power
+    )
+    return Finding(
+        score=arms.score.name,
+        gate=gate.name,
+        direction=direction,
+        refuted=found.value > gate.claimed,
+        lower_bound=gate.in_claims_unit(found),
+        detectable=None if caught is None or np.isinf(caught) else gate.to_claim(caught),
+    )
+
+
+def _verdict(claim, findings: tuple[Finding, ...], exact, confidence, power) -> Verdict:
+    caught = [f.detectable for f in findings if f.detectable is not None]
+    return Verdict(
+        claim=claim,
+        refuted=any(finding.refuted for finding in findings),
+        best=max(findings, key=lambda finding: (finding.refuted, finding.lower_bound.value)),
+        detectable=min(caught, default=None),
+        power=power,
+        exact=exact,
+        confidence=confidence,
+        findings=findings,
+    )
