@@ -1,0 +1,189 @@
+"""Rényi divergence from many bins: simultaneous exact tails and the least divergence they allow.
+
+Why it is sound. Part A fixes thresholds t₁ > … > t_m, that is m + 1 bins. On part B each tail
+probability P(score > t_j) is at least L_j and Q(score > t_j) at most U_j, each but for a
+probability α/(2m) (Clopper-Pearson); by the union bound all 2m hold with probability 1 - α. Data
+processing to the bins leaves the convex programme
+
+    minimise  Σ_i p_i^q s_i^{1-q}   over p, s ≥ 0, Σp = Σs = 1, with tails P_j ≥ L_j and S_j ≤ U_j,
+
+and R_q ≥ log(minimum)/(q-1). Its constraints say that the curve of (S_j, P_j) passes above and to
+the left of the points (U_j, L_j); the least divergence has their concave majorant for its curve,
+whose slopes are the likelihood ratios (Blackwell's order), so the programme is solved by a convex
+hull. The value returned is the dual one, sound whatever the solver does (`dual_bound`).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from dd_jax.audit import tails
+from dd_jax.audit.types import LowerBound
+from dd_jax.errors import InputError
+from dd_jax.guarantees import checks
+
+NUMBERS_OF_THRESHOLDS = (1, 2, 3, 4, 5, 7, 9, 12, 16)
+# As in the one-event bounds: what part A promises at a bare α is mostly luck.
+CAUTION = 1e-2
+
+
+def renyi_bins(
+    fit_present,
+    fit_absent,
+    test_present,
+    test_absent,
+    *,
+    order: float,
+    confidence: float,
+    bins: int | None = None,
+) -> LowerBound:
+    """R_q(present ‖ absent) is at least the least divergence that the bins' exact limits allow.
+
+    Args:
+        fit_present, fit_absent: scores of part A, one per seed; a large score says "present".
+        test_present, test_absent: scores of part B.
+        order: q > 1.
+        confidence: 1 - α.
+        bins: how many bins; chosen on part A by the sample size if None.
+    """
+    order = float(checks.order(order))
+    if bins is not None and bins < 2:
+        raise InputError(f"bins = {bins}; give at least 2.")
+    samples = (fit_present, fit_absent, test_present, test_absent)
+    checked = tails.parts(*samples, confidence, cases=1 if bins is None else bins - 1)
+    numbers = NUMBERS_OF_THRESHOLDS if bins is None else (bins - 1,)
+    thresholds = choose_thresholds(checked, order, confidence, numbers)
+    share = 1 / len(thresholds)
+    low, high = tails.limits(
+        checked.test_present, checked.test_absent, thresholds, confidence, share
+    )
+    value = max(least_divergence(order, low, high), 0.0)
+    method = f"{len(thresholds) + 1} bins, simultaneous Clopper-Pearson"
+    return LowerBound("renyi", value, confidence, checked.seeds, method)
+
+
+def least_divergence(order: float, low, high) -> float:
+    """log(least Σ p_i^q s_i^{1-q})/(q-1) given tails P_j ≥ L_j, S_j ≤ U_j: hull, then its dual."""
+    across, up = majorant(low, high)
+    ratios = np.minimum.accumulate(np.diff(up) / np.diff(across))
+    return dual_bound(order, ratios, across, up) / (order - 1)
+
+
+def majorant(low, high) -> tuple[np.ndarray, np.ndarray]:
+    """The vertices (S, P) of the least concave curve above (0,0), the points (U_j, L_j), (1,1)."""
+    low, high = low[high < 1], high[high < 1]
+    rank = np.lexsort((-low, high))
+    across = np.concatenate([[0.0], high[rank], [1.0]])
+    up = np.concatenate([[0.0], low[rank], [1.0]])
+    kept = [0]
+    for new in range(1, len(across)):
+        if across[new] <= across[kept[-1]] or (new < len(across) - 1 and up[new] <= up[kept[-1]]):
+            continue
+        while len(kept) > 1 and _bends_up(across, up, kept[-2], kept[-1], new):
+            kept.pop()
+        kept.append(new)
+    return across[kept], up[kept]
+
+
+def _bends_up(x, y, first: int, middle: int, last: int) -> bool:
+    """Whether the middle point lies on or below the chord."""
+    rise = (y[middle] - y[first]) * (x[last] - x[first])
+    return bool(rise <= (y[last] - y[first]) * (x[middle] - x[first]))
+
+
+def dual_bound(order: float, ratios, across, up) -> float:
+    """log of a lower bound on Σ p_i^q s_i^{1-q}, for any ratios r_1 ≥ r_2 ≥ … ≥ 0.
+
+    Tangents of a convex function lie below it: p^q s^{1-q} ≥ q r^{q-1} p - (q-1) r^q s. Summed over
+    bins this is linear in the tails, with weight q(r_j^{q-1} - r_{j+1}^{q-1}) ≥ 0 on P_j and
+    -(q-1)(r_j^q - r_{j+1}^q) ≤ 0 on S_j, so it only falls when P_j is replaced by its least and S_j
+    by its greatest value. With the hull's slopes for r it equals the primal value: no gap.
+    """
+    rise, run = np.diff(up), np.diff(across)
+    heights = rise + (order - 1) * (rise - ratios * run)
+    with np.errstate(divide="ignore"):
+        logs = np.where(heights == 0, -np.inf, (order - 1) * np.log(ratios))
+    total, sign = special.logsumexp(logs, b=heights, return_sign=True)
+    return float(total) if sign > 0 else -np.inf
+
+
+# --- the choice of thresholds, on part A ----------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    """Thresholds and the value of log Σ p_i^q s_i^{1-q} that part A promises for them."""
+
+    promise: float
+    thresholds: np.ndarray
+
+
+def choose_thresholds(checked: tails.Parts, order: float, confidence: float, numbers) -> np.ndarray:
+    """The best thresholds of each number of them, and of these the best, all on part A."""
+    grid = tails.candidates(checked)
+    choices = [_choose(checked, order, confidence, grid, number) for number in numbers]
+    return max(choices, key=lambda choice: choice.promise).thresholds
+
+
+def _choose(checked: tails.Parts, order: float, confidence: float, grid, number: int) -> Choice:
+    """The best `number` thresholds, by dynamic programming along the majorant of part A's limits.
+
+    Points of a concave curve keep their order and its concavity, so the value of any subset is the
+    sum over neighbouring points of rise^q run^{1-q}, and the best path with `number` stops is found
+    stop by stop.
+    """
+    risk = CAUTION * (1 - confidence) / (2 * number)
+    low = _promised(tails.lower_limit, checked.fit_present, checked.test_present, grid, risk)
+    high = _promised(tails.upper_limit, checked.fit_absent, checked.test_absent, grid, risk)
+    across, up = majorant(low, high)
+    if len(across) == 2:
+        return Choice(-np.inf, grid[[np.argmax(low - high)]])
+    promise, stops = best_path(segment_logs(order, across, up), number)
+    vertices = at_vertices(grid, low, high, across, up)
+    return Choice(promise, vertices[np.array(stops) - 1])
+
+
+def at_vertices(grid, low, high, across, up) -> np.ndarray:
+    """The thresholds behind the majorant's vertices, its two ends left out."""
+    inner = zip(across[1:-1], up[1:-1], strict=True)
+    return np.array([grid[np.argmax((high == x) & (low == y))] for x, y in inner])
+
+
+def _promised(limit: Callable, fit, test, grid, risk: float) -> np.ndarray:
+    """Part A's limits had it as many seeds as the geometric mean of both parts.
+
+    Part B's limits are narrower than part A's, but part A's frequencies are too noisy to say so.
+    """
+    seeds = np.sqrt(len(fit) * len(test))
+    return limit(tails.tail_counts(fit, grid) / len(fit) * seeds, seeds, risk)
+
+
+def segment_logs(order: float, across, up) -> np.ndarray:
+    """log(rise^q run^{1-q}) from each point of a curve to each later one, -∞ elsewhere."""
+    rise, run = up[None, :] - up[:, None], across[None, :] - across[:, None]
+    beyond = (rise > 0) & (run > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = order * np.log(rise) - (order - 1) * np.log(run)
+    return np.where(beyond, logs, -np.inf)
+
+
+def best_path(logs: np.ndarray, stops: int) -> tuple[float, list[int]]:
+    """The path from the first point to the last with at most `stops` between, of largest sum.
+
+    Args:
+        logs: (G, G) logarithms of what each step adds.
+        stops: the most points to stop at on the way.
+    """
+    stops = min(stops, len(logs) - 2)
+    value, came_from = logs[0], []
+    for _ in range(stops):
+        steps = np.logaddexp(value[:, None], logs)
+        steps = np.where(np.isfinite(value[:, None]) & np.isfinite(logs), steps, -np.inf)
+        came_from.append(np.argmax(steps, axis=0))
+        value = np.max(steps, axis=0)
+    path, here = [], len(logs) - 1
+    for origins in reversed(came_from):
+        here = int(origins[here])
+        path.append(here)
+    return float(value[-1]), path[::-1]

@@ -1,0 +1,117 @@
+"""Tail events of a score in two arms: thresholds chosen on part A, exact limits from part B.
+
+Every bound of the audit rests on events {score > t}. Thresholds are chosen on part A of the seeds;
+given part A they are fixed numbers, so the counts of part B are binomial and Clopper-Pearson limits
+hold exactly, for any law of the score, ties and atoms included. No step here assumes the two arms
+independent of each other: risks are added. Host-side, no JAX.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special, stats
+
+from dd_jax.errors import InputError
+from dd_jax.intervals import check_confidence
+
+MOST_CANDIDATES = 256
+
+
+class Parts(NamedTuple):
+    """The scores of both arms, part A to choose by and part B to judge by, each sorted.
+
+    Attributes:
+        fit_present, fit_absent: part A.
+        test_present, test_absent: part B.
+    """
+
+    fit_present: np.ndarray
+    fit_absent: np.ndarray
+    test_present: np.ndarray
+    test_absent: np.ndarray
+
+    @property
+    def seeds(self) -> int:
+        """Seeds per arm of part B; the smaller number if the arms differ."""
+        return min(len(self.test_present), len(self.test_absent))
+
+
+def parts(
+    fit_present, fit_absent, test_present, test_absent, confidence: float, cases: int = 1
+) -> Parts:
+    """The four samples as sorted float64 vectors; refuses NaN and too few seeds to show anything.
+
+    With n test seeds the best limits are (α/2)^{1/n} below and 1 - (α/2)^{1/n} above; unless the
+    first exceeds the second no outcome could refute any claim. `cases` events that share the risk
+    need (α/(2·cases))^{1/n}.
+    """
+    check_confidence(confidence)
+    named = zip(Parts._fields, (fit_present, fit_absent, test_present, test_absent), strict=True)
+    checked = Parts(*(np.sort(_scores(name, values)) for name, values in named))
+    least = fewest_seeds(confidence, cases)
+    if checked.seeds < least:
+        raise InputError(
+            f"{checked.seeds} test seeds can refute nothing at confidence {confidence:g}; "
+            f"give at least {least} in each arm."
+        )
+    return checked
+
+
+def fewest_seeds(confidence: float, cases: int = 1) -> int:
+    """The least number of test seeds per arm with which some outcome shows a difference."""
+    check_confidence(confidence)
+    return int(np.floor(np.log2(2 * cases / (1 - confidence)))) + 1
+
+
+def _scores(name: str, values) -> np.ndarray:
+    try:
+        scores = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is not numeric; give a vector of scores.") from None
+    if scores.ndim != 1 or scores.size == 0:
+        raise InputError(f"{name} has shape {scores.shape}; give a vector with one score per seed.")
+    if np.isnan(scores).any():
+        raise InputError(
+            f"{name} has {int(np.isnan(scores).sum())} NaN scores; mend the mechanism or the score."
+        )
+    return scores
+
+
+def tail_counts(ordered: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many of the sorted scores exceed each threshold."""
+    return len(ordered) - np.searchsorted(ordered, thresholds, side="right")
+
+
+def lower_limit(hits, trials, risk: float):
+    """The Clopper-Pearson lower limit of a probability: too high with probability at most `risk`.
+
+    `hits` may be a fraction, for predictions; 0 hits give 0.
+    """
+    hits = np.asarray(hits, dtype=np.float64)
+    some = np.maximum(hits, np.finfo(np.float64).tiny)
+    return np.where(hits > 0, stats.beta.ppf(risk, some, trials - hits + 1), 0.0)
+
+
+def upper_limit(hits, trials, risk: float):
+    """The Clopper-Pearson upper limit: too low with probability at most `risk`."""
+    return 1 - lower_limit(trials - np.asarray(hits, dtype=np.float64), trials, risk)
+
+
+def limits(present, absent, thresholds, confidence: float, share: float = 1.0):
+    """(p, s) for each threshold: p ≤ P(E) and s ≥ Q(E), each failing with at most share · α/2."""
+    risk = share * (1 - confidence) / 2
+    low = lower_limit(tail_counts(present, thresholds), len(present), risk)
+    high = upper_limit(tail_counts(absent, thresholds), len(absent), risk)
+    return low, high
+
+
+def candidates(checked: Parts) -> np.ndarray:
+    """Thresholds to choose from, descending: pooled order statistics of part A.
+
+    Their ranks are evenly spaced in log-odds, so both tails are searched down to single seeds.
+    """
+    pooled = np.sort(np.concatenate([checked.fit_present, checked.fit_absent]))
+    reach = np.log(len(pooled))
+    levels = special.expit(np.linspace(-reach, reach, MOST_CANDIDATES))
+    ranks = np.unique((levels * len(pooled)).astype(int))
+    return np.unique(pooled[np.minimum(ranks, len(pooled) - 1)])[::-1]
