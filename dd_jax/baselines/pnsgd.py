@@ -1,0 +1,304 @@
+"""PNSGD unlearning (Chien et al. 2024b): noisy steps over fixed batches, in a fixed order.
+
+    θ ← P_R(θ - η ∇ℒ_B(θ) + √(2ησ²) N(0, I)),   B = B_1, …, B_l, B_1, …
+
+The records are dealt into l = ⌈n/b⌉ batches of b places once; learning takes T passes over them and
+request s takes K_s more. Empty places hold the loss's null record. Batches never change, so a
+record's place must be remembered: the order of the batches is a state. Write c = 1 - ηλ.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from dd_jax import noisy_gd
+from dd_jax.baselines import request_steps
+from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.calibration import root_slope
+from dd_jax.baselines.projected import project
+from dd_jax.baselines.request_steps import Calibration, Setting
+from dd_jax.erm import Problem
+from dd_jax.errors import InputError
+from dd_jax.guarantees import checks
+from dd_jax.losses import deletion
+from dd_jax.plans.convex import whole
+from dd_jax.types import apply_edit, num_records
+
+
+class PnsgdState(NamedTuple):
+    """The model, the order of the records, and the number of requests served where that matters.
+
+    Row numbers of n and above in the order stand for empty places.
+    """
+
+    model: PyTree
+    order: Int[Array, "batches places"]
+    served: PyTree
+
+
+@dataclass(frozen=True)
+class PnsgdCalibration(Calibration):
+    """`Calibration` in passes over the data, with batches of b places and a projection radius R.
+
+    Attributes:
+        batch_size: b.
+        radius: R, or None for no projection; the claim then takes learning as converged.
+        distances: Z_1, Z_2, …, the bound on how far request s starts from retraining (W∞).
+    """
+
+    batch_size: int
+    radius: float | None
+    distances: tuple[float, ...]
+
+    @property
+    def batches(self) -> int:
+        """L = ⌈n/b⌉."""
+        return -(-self.n // self.batch_size)
+
+
+def calibrate(
+    problem,
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    noise_variance: float,
+    batch_size: int,
+    learn_epochs: int,
+    radius: float | None = None,
+    requests: int = 1,
+    edits_per_request: int = 1,
+    step_size: float | None = None,
+) -> PnsgdCalibration:
+    """The fewest passes K_1, …, K_i, at least one each, after which every release meets (ε, δ).
+
+    Z = 2ηGr / (b(1 - c^l)),  Z_1 = Z + 2R c^{Tl},  Z_{s+1} = Z_s c^{K_s l} + Z
+    K_s is the least with min_q [`unlearning_renyi`(q) + log(1/δ)/(q-1)] ≤ ε; the first request uses
+    the plain form and later ones the sharper one, as the authors do. All are linear in q, so the
+    condition is slope ≤ (√(log(1/δ) + ε) - √(log(1/δ)))².
+
+    Guarantee: (ε, δ)-unlearning against converged retraining with the same batches.
+    Assumes: convex, L-Lipschitz (or clipped single-index), β-smooth loss; η ≤ 1/(λ+β);
+        non-adaptive requests; replace-one; r records of one request may share a batch.
+
+    Args:
+        problem: the regularised problem, or its constants.
+        n: number of records. epsilon, delta: the target after every request.
+        noise_variance: σ². batch_size: b. learn_epochs: T.
+        radius: R > 0 of the projection; None takes learning as converged (T → ∞), unprojected.
+        requests: i, how many requests the claim covers. edits_per_request: r.
+        step_size: η; 1/(λ+β) unless given.
+    """
+    case = request_steps.setting(
+        problem,
+        n=n,
+        epsilon=epsilon,
+        delta=delta,
+        noise_variance=noise_variance,
+        learn_steps=learn_epochs,
+        requests=requests,
+        edits_per_request=edits_per_request,
+        step_size=step_size,
+        largest_step=lambda l2, smoothness: 1 / (l2 + smoothness),
+    )
+    batch_size = _batch_size(batch_size, case.n)
+    radius = None if radius is None else float(checks.positive("radius", radius))
+    epochs, distances = _passes(case, batch_size, radius)
+    best_order = 1 + np.sqrt(-np.log(case.delta)) / root_slope(case.epsilon, case.delta)
+    return case.calibration(
+        2 * case.noise_variance / case.problem.l2,
+        epochs,
+        [float(best_order)] * case.requests,
+        "published",
+        PnsgdCalibration,
+        batch_size=batch_size,
+        radius=radius,
+        distances=tuple(distances),
+    )
+
+
+def unlearning_renyi(order, distance, contraction, noise_variance, step_size, steps, *, sharp):
+    """What K' steps leave of a distance Z from retraining, as published.
+
+    ε(q) = q Z² c^{2K'} / (2ησ²), or sharper q Z² / (2ησ²) · (1-c²) c^{2K'} / (1 - c^{2K'})
+
+    Guarantee: R_q of the release from retraining, K' ≥ 1. Twice the least that is true of the
+    sharper form's argument, since one step adds variance 2ησ² and not ησ².
+    Assumes: c-Lipschitz steps. Chien et al. 2024b; the sharper form is the one of their code.
+    """
+    steps = checks.count("steps", steps)
+    scale = checks.product(checks.order(order), distance, distance, 1 / (2 * step_size))
+    left = contraction ** (2 * steps)
+    share = (1 - contraction**2) / (1 - left) if sharp else 1.0
+    return checks.plain(checks.product(scale, 1 / noise_variance, left, share))
+
+
+def batch_distance(lipschitz, step_size, contraction, batch_size, batches, records=1):
+    """Z = 2ηGr / (b(1 - c^l)), how far converged runs on neighbouring databases can be (W∞)."""
+    sensitivity = 2 * step_size * lipschitz * records / batch_size
+    return sensitivity / -np.expm1(batches * np.log(contraction))
+
+
+def _passes(case: Setting, batch_size: int, radius) -> tuple[list[int], list[float]]:
+    """K_s and Z_s, one request after another."""
+    contraction = 1 - case.step_size * case.problem.l2
+    batches = -(-case.n // batch_size)
+    fresh = batch_distance(
+        case.lipschitz, case.step_size, contraction, batch_size, batches, case.edits_per_request
+    )
+    unconverged = (
+        0.0 if radius is None else 2 * radius * contraction ** (case.learn_steps * batches)
+    )
+    target = root_slope(case.epsilon, case.delta) ** 2
+    distance, epochs, distances = fresh + unconverged, [], []
+    for request in range(case.requests):
+        slope = distance**2 / (2 * case.step_size * case.noise_variance)
+        # c^{2Kl} ≤ target/slope, or (1-c²)y/(1-y) ≤ target/slope for y = c^{2Kl}
+        ratio = target / slope
+        least = ratio if request == 0 else ratio / (ratio + 1 - contraction**2)
+        count = np.ceil(np.log(least) / (2 * batches * np.log(contraction)))
+        epochs.append(max(1, whole("request_steps", count)))
+        distances.append(distance)
+        distance = distance * contraction ** (epochs[-1] * batches) + fresh
+    return epochs, distances
+
+
+def _batch_size(batch_size, n: int) -> int:
+    batch_size = int(checks.count("batch_size", batch_size))
+    if batch_size > n:
+        raise InputError(f"batch_size = {batch_size} is above n = {n}; give at most n.")
+    return batch_size
+
+
+def draw_order(key: Array, n: int, batch_size: int) -> Int[Array, "batches places"]:
+    """A uniform order of n rows and the empty places that fill the last batch, cut into batches."""
+    batches = -(-n // batch_size)
+    places = jax.random.permutation(key, batches * batch_size).astype(jnp.int32)
+    return places.reshape(batches, batch_size)
+
+
+def run(
+    key: Array,
+    model: PyTree,
+    database: PyTree,
+    problem: Problem,
+    order: Array,
+    *,
+    step_size,
+    noise_variance,
+    epochs,
+    radius=None,
+) -> PyTree:
+    """K passes over the batches in their order, `epochs` perhaps traced.
+
+    Assumes: a loss with a null record if n is no multiple of the batch size.
+    """
+    rows = _with_null(problem, database, order)
+    batches = order.shape[0]
+
+    def step(step_key, k, model):
+        batch = jax.tree.map(lambda leaf: leaf[order[k % batches]], rows)
+        model = noisy_gd.step(step_key, model, batch, problem, step_size, noise_variance)
+        return model if radius is None else project(model, radius)
+
+    return request_steps.repeat(key, model, epochs * batches, step)
+
+
+def _with_null(problem: Problem, database: PyTree, order: Array) -> PyTree:
+    """The database, with null records behind it for the empty places."""
+    n = num_records(database)
+    empty = order.size - n
+    if empty == 0:
+        return database
+    null = deletion(problem.loss, database, [n] * empty).record
+    return jax.tree.map(lambda leaf, more: jnp.concatenate([leaf, more]), database, null)
+
+
+def system(problem: Problem, calibration: PnsgdCalibration) -> System:
+    """PNSGD unlearning with these settings; the model is released, the order of batches kept.
+
+    Cost: n T gradients to learn, n K_s at request s.
+
+    Raises:
+        InputError: a calibration for another problem, or, when it is run, for another n or fewer
+            records per request, or a loss without null record where batches do not divide n.
+    """
+    start = noisy_gd.mechanism(problem, _without_steps(calibration))
+    numbers = {
+        "step_size": calibration.step_size,
+        "noise_variance": calibration.noise_variance,
+        "radius": calibration.radius,
+    }
+
+    def learn(key: Array, database: PyTree):
+        order_key, start_key, run_key = jax.random.split(key, 3)
+        order = draw_order(order_key, calibration.n, calibration.batch_size)
+        model = start.learn(start_key, database)
+        if calibration.radius is not None:
+            model = project(model, calibration.radius)
+        epochs = calibration.learn_steps
+        model = run(run_key, model, database, problem, order, epochs=epochs, **numbers)
+        state = PnsgdState(model, order, request_steps.start_counter(calibration))
+        return state, cost(calibration.n * epochs, retrained=1)
+
+    def delete(key: Array, database: PyTree, edit, state: PnsgdState):
+        request_steps.check_edit_size(calibration, edit)
+        edited = apply_edit(database, edit)
+        epochs = request_steps.steps_now(calibration, state.served)
+        model = run(key, state.model, edited, problem, state.order, epochs=epochs, **numbers)
+        served = request_steps.count_one(state.served)
+        return PnsgdState(model, state.order, served), cost(epochs * calibration.n)
+
+    return System(
+        name="pnsgd",
+        learn=learn,
+        delete=delete,
+        publish=_publish,
+        predict=linear_labels,
+        secret=lambda state: (state.order, state.served),
+        guarantee=guarantee(calibration),
+        domain=start.domain,
+    )
+
+
+def _without_steps(calibration: PnsgdCalibration) -> PnsgdCalibration:
+    """The same, learning no step: `noisy_gd.mechanism` then draws and checks the start alone."""
+    return replace(calibration, learn_steps=0)
+
+
+def _publish(key: Array, state: PnsgdState) -> PyTree:
+    del key
+    return state.model
+
+
+def guarantee(calibration: PnsgdCalibration) -> Guarantee:
+    """The claim that the calibration was made for, as data."""
+    learned = (
+        "learning has converged (T → ∞)"
+        if calibration.radius is None
+        else f"models projected on the ball of radius {calibration.radius:g}"
+    )
+    counter = "" if calibration.keeps == "nothing" else f", {calibration.keeps}"
+    return Guarantee(
+        notion="Rényi unlearning",
+        epsilon=calibration.epsilon,
+        delta=calibration.delta,
+        order=calibration.orders[-1],
+        private="yes: one release, by the authors' mini-batch bound",
+        adaptive="sequential requests fixed in advance only",
+        keeps=f"the order of the batches{counter}",
+        conditions=(
+            "convex, Lipschitz (or clipped single-index), smooth loss; λ > 0",
+            "η ≤ 1/(λ+β)",
+            f"at most {calibration.edits_per_request} records per request, replaced, n fixed",
+            f"at most {calibration.requests} requests",
+            learned,
+            "batches and their order never change and do not depend on the records",
+            "compared with converged retraining on the same batches",
+        ),
+        reference="Chien et al. 2024b (noisy stochastic gradient descent), sequential form",
+    )
