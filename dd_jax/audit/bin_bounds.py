@@ -13,7 +13,6 @@ whose slopes are the likelihood ratios (Blackwell's order), so the programme is 
 hull. The value returned is the dual one, sound whatever the solver does (`dual_bound`).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +53,8 @@ def renyi_bins(
     samples = (fit_present, fit_absent, test_present, test_absent)
     checked = tails.parts(*samples, confidence, cases=1 if bins is None else bins - 1)
     numbers = NUMBERS_OF_THRESHOLDS if bins is None else (bins - 1,)
-    thresholds = choose_thresholds(checked, order, confidence, numbers)
+    seen = tails.view(checked)
+    thresholds = seen.thresholds[choose(seen, order, confidence, numbers)]
     share = 1 / len(thresholds)
     low, high = tails.limits(
         checked.test_present, checked.test_absent, thresholds, confidence, share
@@ -113,50 +113,37 @@ def dual_bound(order: float, ratios, across, up) -> float:
 
 
 class Choice(NamedTuple):
-    """Thresholds and the value of log Σ p_i^q s_i^{1-q} that part A promises for them."""
+    """Which thresholds, and the log Σ p_i^q s_i^{1-q} that part A promises for them."""
 
     promise: float
-    thresholds: np.ndarray
+    chosen: np.ndarray
 
 
-def choose_thresholds(checked: tails.Parts, order: float, confidence: float, numbers) -> np.ndarray:
-    """The best thresholds of each number of them, and of these the best, all on part A."""
-    grid = tails.candidates(checked)
-    choices = [_choose(checked, order, confidence, grid, number) for number in numbers]
-    return max(choices, key=lambda choice: choice.promise).thresholds
+def choose(seen: tails.View, order: float, confidence: float, numbers) -> np.ndarray:
+    """Which thresholds: the best of each number of them, and of these the best, all on part A."""
+    choices = [_choose(seen, order, confidence, number) for number in numbers]
+    return max(choices, key=lambda choice: choice.promise).chosen
 
 
-def _choose(checked: tails.Parts, order: float, confidence: float, grid, number: int) -> Choice:
+def _choose(seen: tails.View, order: float, confidence: float, number: int) -> Choice:
     """The best `number` thresholds, by dynamic programming along the majorant of part A's limits.
 
     Points of a concave curve keep their order and its concavity, so the value of any subset is the
     sum over neighbouring points of rise^q run^{1-q}, and the best path with `number` stops is found
     stop by stop.
     """
-    risk = CAUTION * (1 - confidence) / (2 * number)
-    low = _promised(tails.lower_limit, checked.fit_present, checked.test_present, grid, risk)
-    high = _promised(tails.upper_limit, checked.fit_absent, checked.test_absent, grid, risk)
+    low, high = seen.promised_limits(CAUTION * (1 - confidence) / (2 * number))
     across, up = majorant(low, high)
     if len(across) == 2:
-        return Choice(-np.inf, grid[[np.argmax(low - high)]])
+        return Choice(-np.inf, np.array([np.argmax(low - high)]))
     promise, stops = best_path(segment_logs(order, across, up), number)
-    vertices = at_vertices(grid, low, high, across, up)
-    return Choice(promise, vertices[np.array(stops) - 1])
+    return Choice(promise, at_vertices(low, high, across, up)[np.array(stops) - 1])
 
 
-def at_vertices(grid, low, high, across, up) -> np.ndarray:
-    """The thresholds behind the majorant's vertices, its two ends left out."""
+def at_vertices(low, high, across, up) -> np.ndarray:
+    """Which points (U_j, L_j) are the majorant's vertices, its two ends left out."""
     inner = zip(across[1:-1], up[1:-1], strict=True)
-    return np.array([grid[np.argmax((high == x) & (low == y))] for x, y in inner])
-
-
-def _promised(limit: Callable, fit, test, grid, risk: float) -> np.ndarray:
-    """Part A's limits had it as many seeds as the geometric mean of both parts.
-
-    Part B's limits are narrower than part A's, but part A's frequencies are too noisy to say so.
-    """
-    seeds = np.sqrt(len(fit) * len(test))
-    return limit(tails.tail_counts(fit, grid) / len(fit) * seeds, seeds, risk)
+    return np.array([np.argmax((high == x) & (low == y)) for x, y in inner], dtype=int)
 
 
 def segment_logs(order: float, across, up) -> np.ndarray:

@@ -169,20 +169,17 @@ def _ways(value: Callable, both_ways: bool) -> Callable:
 # --- choose on A, judge on B --------------------------------------------------------------------
 
 
-def choose_threshold(checked: tails.Parts, value: Callable, confidence: float) -> float:
-    """The threshold whose bound is best on part A, at a risk far below α."""
-    thresholds = tails.candidates(checked)
-    low, high = tails.limits(
-        checked.fit_present, checked.fit_absent, thresholds, confidence, CAUTION
-    )
+def choose(seen: tails.View, value: Callable, confidence: float) -> int:
+    """Which threshold promises the best bound on part A, at a risk far below α."""
+    low, high = seen.promised_limits(CAUTION * (1 - confidence) / 2)
     found = value(low, high)
-    best = np.argmax(found if np.max(found) > 0 else low - high)
-    return float(thresholds[best])
+    return int(np.argmax(found if np.max(found) > 0 else low - high))
 
 
 def _judge(quantity: str, checked: tails.Parts, value: Callable, confidence: float) -> LowerBound:
     """Choose the event on part A, and bound the quantity on part B."""
-    threshold = choose_threshold(checked, value, confidence)
+    seen = tails.view(checked)
+    threshold = seen.thresholds[choose(seen, value, confidence)]
     low, high = tails.limits(checked.test_present, checked.test_absent, threshold, confidence)
     bound = max(float(value(low, high)), 0.0)
     return LowerBound(quantity, bound, confidence, checked.seeds, "one event, Clopper-Pearson")

@@ -105,13 +105,53 @@ def limits(present, absent, thresholds, confidence: float, share: float = 1.0):
     return low, high
 
 
-def candidates(checked: Parts) -> np.ndarray:
-    """Thresholds to choose from, descending: pooled order statistics of part A.
+# --- what part A shows ----------------------------------------------------------------------------
 
-    Their ranks are evenly spaced in log-odds, so both tails are searched down to single seeds.
+
+class View(NamedTuple):
+    """What part A shows to those who choose by it.
+
+    Attributes:
+        thresholds: descending candidates.
+        present, absent: the fraction of each arm's part A beyond each threshold.
+        fit_sizes, test_sizes: seeds of parts A and B, (present, absent).
+    """
+
+    thresholds: np.ndarray
+    present: np.ndarray
+    absent: np.ndarray
+    fit_sizes: tuple[int, int]
+    test_sizes: tuple[int, int]
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """The seeds to make predictions for: the geometric mean of both parts, for each arm.
+
+        Part B's limits are narrower than part A's if it has more seeds, but the fractions of part A
+        are too noisy to choose as if they were part B's.
+        """
+        pairs = zip(self.fit_sizes, self.test_sizes, strict=True)
+        present, absent = (float(np.sqrt(fit * test)) for fit, test in pairs)
+        return present, absent
+
+    def promised_limits(self, risk: float) -> tuple[np.ndarray, np.ndarray]:
+        """(p, s) for each threshold at this risk, were the fractions those of `sizes` seeds."""
+        size_present, size_absent = self.sizes
+        low = lower_limit(self.present * size_present, size_present, risk)
+        return low, upper_limit(self.absent * size_absent, size_absent, risk)
+
+
+def view(checked: Parts) -> View:
+    """Part A's tails at pooled order statistics, and how many seeds there are.
+
+    The ranks are evenly spaced in log-odds, so both tails are searched down to single seeds.
     """
     pooled = np.sort(np.concatenate([checked.fit_present, checked.fit_absent]))
     reach = np.log(len(pooled))
     levels = special.expit(np.linspace(-reach, reach, MOST_CANDIDATES))
-    ranks = np.unique((levels * len(pooled)).astype(int))
-    return np.unique(pooled[np.minimum(ranks, len(pooled) - 1)])[::-1]
+    ranks = np.minimum((levels * len(pooled)).astype(int), len(pooled) - 1)
+    thresholds = np.unique(pooled[ranks])[::-1]
+    present, absent = (tail_counts(arm, thresholds) / len(arm) for arm in checked[:2])
+    fit_sizes = len(checked.fit_present), len(checked.fit_absent)
+    test_sizes = len(checked.test_present), len(checked.test_absent)
+    return View(thresholds, present, absent, fit_sizes, test_sizes)

@@ -11,8 +11,6 @@ probability 1 - α, however the arms depend on each other. Adding a constant to 
 g ≤ 0 is used and no exponential overflows.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy import optimize
 
@@ -22,18 +20,6 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
 
 HALF_WIDTHS = 2.0 ** np.arange(-4, 6)
-
-
-class Critic(NamedTuple):
-    """g, a step function of the score: values[j] where the j highest thresholds are not exceeded.
-
-    Attributes:
-        thresholds: descending; the event of step j is score > thresholds[j].
-        values: g on each of the steps, one more than thresholds, at most 0.
-    """
-
-    thresholds: np.ndarray
-    values: np.ndarray
 
 
 def renyi_variational(
@@ -55,11 +41,12 @@ def renyi_variational(
             f"{checked.seeds} test seeds can refute nothing at order {order:g} and confidence "
             f"{confidence:g} by this bound; give at least {least} in each arm."
         )
-    critic = fit_critic(checked, order, confidence)
-    present = step_frequencies(checked.test_present, critic.thresholds)
-    absent = step_frequencies(checked.test_absent, critic.thresholds)
-    sizes = len(checked.test_present), len(checked.test_absent)
-    value = max(critic_bound(critic.values, present, absent, sizes, order, confidence), 0.0)
+    seen = tails.view(checked)
+    chosen, values = fit_critic(seen, order, confidence)
+    present, absent = (
+        steps(tails.tail_counts(arm, seen.thresholds[chosen]) / len(arm)) for arm in checked[2:]
+    )
+    value = max(critic_bound(values, present, absent, seen.test_sizes, order, confidence), 0.0)
     method = "bounded critic, empirical Bernstein"
     return LowerBound("renyi", value, confidence, checked.seeds, method)
 
@@ -70,9 +57,9 @@ def fewest_seeds(order: float, confidence: float) -> int:
     At best nothing varies and the formula reads q/(q-1) log(1 - c) - log c, where c is the limits'
     7 log(4/α)/(3(n-1)).
     """
-    largest = optimize.brentq(
-        lambda c: order / (order - 1) * np.log1p(-c) - np.log(c), 1e-300, 1 - 1e-16
-    )
+    largest = optimize.root_scalar(
+        lambda c: order / (order - 1) * np.log1p(-c) - np.log(c), bracket=(1e-300, 1 - 1e-16)
+    ).root
     return int(1 + 7 * _log_risk(confidence) / (3 * largest)) + 1
 
 
@@ -113,29 +100,26 @@ def _log_risk(confidence: float) -> float:
     return float(np.log(4 / (1 - confidence)))
 
 
-def step_frequencies(ordered: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """The fraction of the sorted scores on each step, from the highest step down."""
-    counts = tails.tail_counts(ordered, thresholds)
-    return np.diff(np.concatenate([[0], counts, [len(ordered)]])) / len(ordered)
-
-
-def fit_critic(checked: tails.Parts, order: float, confidence: float) -> Critic:
-    """The log-ratio that part A shows, clipped where part A promises the best bound.
+def fit_critic(seen: tails.View, order: float, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """(which thresholds, g on each step): part A's log-ratio, clipped as promises the best bound.
 
     The log-ratio is that of the concave majorant of part A's tails, one pseudo-seed kept back in
-    the present arm and one added in the absent arm.
+    the present arm and one added in the absent arm. g is at most 0.
     """
-    grid = tails.candidates(checked)
-    present, absent = checked.fit_present, checked.fit_absent
-    low = tails.tail_counts(present, grid) / (len(present) + 1)
-    high = (tails.tail_counts(absent, grid) + 1) / (len(absent) + 1)
+    size_present, size_absent = seen.fit_sizes
+    low = seen.present * size_present / (size_present + 1)
+    high = (seen.absent * size_absent + 1) / (size_absent + 1)
     across, up = bin_bounds.majorant(low, high)
-    thresholds = bin_bounds.at_vertices(grid, low, high, across, up)
+    chosen = bin_bounds.at_vertices(low, high, across, up)
     logs = np.log(np.diff(up) / np.diff(across))
-    frequencies = [step_frequencies(scores, thresholds) for scores in (present, absent)]
-    sizes = tuple(
-        np.sqrt(len(fit) * len(test)) for fit, test in zip(checked[:2], checked[2:], strict=True)
-    )
+    present, absent = steps(seen.present[chosen]), steps(seen.absent[chosen])
     clipped = [np.clip(logs, -width, width) - min(width, logs.max()) for width in HALF_WIDTHS]
-    promises = [critic_bound(values, *frequencies, sizes, order, confidence) for values in clipped]
-    return Critic(thresholds, clipped[int(np.argmax(promises))])
+    promises = [
+        critic_bound(values, present, absent, seen.sizes, order, confidence) for values in clipped
+    ]
+    return chosen, clipped[int(np.argmax(promises))]
+
+
+def steps(fractions) -> np.ndarray:
+    """The fraction on each step, from the highest step down, given those beyond each threshold."""
+    return np.diff(np.concatenate([[0.0], fractions, [1.0]]))
