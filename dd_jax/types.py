@@ -146,7 +146,7 @@ def apply_edit(database: PyTree, edit: Edit) -> PyTree:
     """
     check_records_match(database, edit)
     n = num_records(database)
-    rows = jnp.where(_acceptable_rows(edit.index, n), edit.index, n)
+    rows = jnp.where(acceptable_rows(edit.index, n), edit.index, n)
     return jax.tree.map(
         lambda leaf, new: jnp.asarray(leaf).at[rows].set(new, mode="drop"), database, edit.record
     )
@@ -154,11 +154,11 @@ def apply_edit(database: PyTree, edit: Edit) -> PyTree:
 
 def count_rejected(database: PyTree, edit: Edit) -> Int[Array, ""]:
     """How many of the edit's replacements `apply_edit` drops (row out of range or repeated)."""
-    return jnp.sum(~_acceptable_rows(edit.index, num_records(database)), dtype=jnp.int32)
+    return jnp.sum(~acceptable_rows(edit.index, num_records(database)), dtype=jnp.int32)
 
 
-def _acceptable_rows(index: Array, n: int) -> Array:
-    """In range, and the first mention of its row."""
+def acceptable_rows(index: Array, n: int) -> Array:
+    """Which of an edit's replacements `apply_edit` makes: in range, first mention of their row."""
     position = jnp.arange(index.shape[0])
     earlier = (index[:, None] == index[None, :]) & (position[None, :] < position[:, None])
     return (index >= 0) & (index < n) & ~jnp.any(earlier, axis=1)

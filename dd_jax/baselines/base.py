@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from dd_jax.errors import InputError
-from dd_jax.types import ANY_RECORD, Domain, Edit, Mechanism
+from dd_jax.types import ANY_RECORD, Domain, Edit, Mechanism, acceptable_rows, num_records
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,12 @@ class Cost(NamedTuple):
     retrained: Int[Array, ""]
 
 
-def cost(gradients=0, hessians=0, solves=0, retrained=0) -> Cost:
+def cost(
+    gradients: int | Array = 0,
+    hessians: int | Array = 0,
+    solves: int | Array = 0,
+    retrained: int | Array = 0,
+) -> Cost:
     """A `Cost` from counts, static or traced.
 
     Raises:
@@ -73,6 +78,11 @@ def cost(gradients=0, hessians=0, solves=0, retrained=0) -> Cost:
         if isinstance(count, int) and not 0 <= count <= np.iinfo(np.int32).max:
             raise InputError(f"a cost of {count} does not fit the meter; run fewer steps or rows.")
     return Cost(*(jnp.asarray(count, jnp.int32) for count in counts))
+
+
+def add_costs(first: Cost, second: Cost) -> Cost:
+    """What two parts of one request cost together."""
+    return jax.tree.map(jnp.add, first, second)
 
 
 class System(NamedTuple):
@@ -140,6 +150,27 @@ def metered(system: System) -> Mechanism:
 def stored_bytes(system: System, state: PyTree) -> int:
     """Bytes kept besides the release, from the state that is really carried."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(system.secret(state)))
+
+
+class Replaced(NamedTuple):
+    """What an edit takes out and puts in, for systems that work on the difference.
+
+    Attributes:
+        old, new: r records each, leaving and entering.
+        accepted: which replacements are made; the others count for nothing.
+    """
+
+    old: PyTree
+    new: PyTree
+    accepted: Bool[Array, "r"]
+
+
+def replaced(database: PyTree, edit: Edit) -> Replaced:
+    """The records that `apply_edit` would exchange, with the database BEFORE the edit."""
+    n = num_records(database)
+    rows = jnp.clip(edit.index, 0, n - 1)
+    old = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], database)
+    return Replaced(old, edit.record, acceptable_rows(edit.index, n))
 
 
 def linear_labels(release: Array, features: Array) -> Array:
