@@ -164,7 +164,8 @@ def of_certificate(
         return AdvantageClaim(certificate.advantage_bound)
     name = _field(certificate, which, at_request)
     if which.startswith("deletion") and _is_gibbs(certificate, which):
-        return AdvantageClaim(_gibbs_advantage(certificate), name="deletion, from the Gibbs law")
+        bound = _gibbs_advantage(certificate, getattr(certificate, name))
+        return AdvantageClaim(bound, name="deletion, from the Gibbs law")
     return _between_neighbours(certificate, which, getattr(certificate, name))
 
 
@@ -193,10 +194,10 @@ def _is_gibbs(certificate: Certificate, which: str) -> bool:
     return certificate.plan.kind == "nonconvex" and not adaptive
 
 
-def _gibbs_advantage(certificate: Certificate) -> float:
-    if certificate.adaptivity == 0:
-        return certificate.advantage_bound
-    return float(inference.advantage_soundness(certificate.order, certificate.eps_dd))
+def _gibbs_advantage(certificate: Certificate, eps: float) -> float:
+    """`thm:soundness` at this ε, or the run sum's advantage, which holds for any requester."""
+    sound = float(inference.advantage_soundness(certificate.order, eps))
+    return min(sound, certificate.advantage_bound)
 
 
 def _between_neighbours(certificate: Certificate, which: str, eps: float) -> Claim:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dd_jax.audit import bounds
+from dd_jax.audit import bounds, power
 from dd_jax.audit.claims import (
     AdvantageClaim,
     ApproximateClaim,
@@ -38,7 +38,8 @@ class Gate(NamedTuple):
         claimed: the ceiling that the claim implies, in the bound's own unit.
         bound: `(fit_present, fit_absent, test_present, test_absent, confidence=) -> LowerBound`.
         to_claim: the bound's unit to the claim's, increasing.
-        detectable: `(fit_seeds=, seeds=, confidence=, power=) -> value` in the bound's unit.
+        detectable: `(fit_seeds=, seeds=, confidence=, power=) -> value` in the bound's unit,
+            infinite where no truth is caught.
         directions: "P‖Q" and perhaps "Q‖P"; each is a test of its own.
         route: how the number was carried over, where it was.
     """
@@ -47,7 +48,7 @@ class Gate(NamedTuple):
     claimed: float
     bound: Callable[..., LowerBound]
     to_claim: Callable[[float], float]
-    detectable: Callable[..., float | None]
+    detectable: Callable[..., float]
     directions: tuple[str, ...] = ("P‖Q",)
     route: str = ""
 
@@ -96,48 +97,46 @@ def _sound_gates(claim: Claim) -> dict[str, Gate]:
 
 
 def _advantage(claim: AdvantageClaim) -> Gate:
-    return Gate("advantage", claim.certified, bounds.advantage, _same, _power("advantage"))
+    return _gate("advantage", claim.certified, bounds.advantage)
 
 
 def _gaussian(claim: RenyiClaim | GaussianClaim | ApproximateClaim, mu: float) -> Gate:
     """Sound because the claim states μ-GDP itself; a Rényi bound alone would not imply it."""
-    carry, route = _same, ""
+    gate = _gate("gaussian_mu", float(mu), bounds.gaussian_mu)
     if isinstance(claim, RenyiClaim):
-        carry, route = functools.partial(renyi.renyi_from_gdp, claim.order), "as q μ²/2"
-    elif isinstance(claim, ApproximateClaim):
+        carry = functools.partial(renyi.renyi_from_gdp, claim.order)
+        return gate._replace(to_claim=carry, route="as q μ²/2")
+    if isinstance(claim, ApproximateClaim):
         carry = functools.partial(renyi.gdp_delta, epsilon=claim.epsilon)
-        route = "as the δ of μ at ε"
-    return Gate(
-        "gaussian_mu", mu, bounds.gaussian_mu, carry, _power("gaussian_mu"), route=route
-    )
+        return gate._replace(to_claim=carry, route="as the δ of μ at ε")
+    return gate
 
 
 def _hockey_stick(claim: ApproximateClaim) -> Gate:
-    bound = functools.partial(bounds.hockey_stick, epsilon=claim.epsilon)
-    caught = _power("hockey_stick", epsilon=claim.epsilon)
-    return Gate("hockey_stick", claim.certified, bound, _same, caught)
+    """Both directions at no further risk: the bound looks at an event and at its complement."""
+    return _gate("hockey_stick", claim.certified, bounds.hockey_stick, epsilon=float(claim.epsilon))
 
 
 def _renyi(claim: RenyiClaim, name: str) -> Gate:
     """At the claim's order, or at a lower one where the claim is linear: R_q' ≤ ε q'/q."""
-    order = min(claim.order, _JUDGED_ORDER) if claim.linear_in_order else claim.order
+    order = float(min(claim.order, _JUDGED_ORDER) if claim.linear_in_order else claim.order)
     scale = claim.order / order
-    return Gate(
-        name,
-        claim.eps / scale,
-        functools.partial(_RENYI[name], order=order),
-        lambda value: value * scale,
-        _power(name, order=order),
+    return _gate(name, claim.certified / scale, _RENYI[name], order=order)._replace(
+        to_claim=lambda value: scale * value,
         directions=("P‖Q", "Q‖P") if claim.two_sided else ("P‖Q",),
         route="" if scale == 1 else f"judged at order {order:g}",
     )
 
 
-def _power(method: str, **setting) -> Callable[..., float | None]:
-    def detectable(**sizes):
-        return None
-
-    return detectable
+def _gate(name: str, claimed: float, bound: Callable, **setting: float) -> Gate:
+    """A gate in its own unit, with the power that goes with it."""
+    return Gate(
+        name,
+        claimed,
+        functools.partial(bound, **setting),
+        _same,
+        functools.partial(power.detectable, name, claimed, **setting),
+    )
 
 
 def _same(value: float) -> float:

@@ -220,7 +220,7 @@ def audit(
     verdicts = []
     for claim, found, truth in zip(claimed, gated, truths, strict=True):
         findings = tuple(
-            _test(claim, gate, direction, arm, each, power)
+            _test(gate, direction, arm, each, power)
             for arm in arms
             for gate in found
             for direction in gate.directions
@@ -244,9 +244,7 @@ def _score(outputs: samples.Samples, score: Score, confidence: float, tests: int
     return _Arms(score, *(evaluate(score, scorer, table) for table in (*fit, *test)))
 
 
-def _test(
-    claim: Claim, gate: Gate, direction: str, arms: _Arms, confidence: float, power: float
-) -> Finding:
+def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: float) -> Finding:
     found = gate.bound(*arms.towards(direction), confidence=confidence)
     caught = gate.detectable(
         fit_seeds=len(arms.fit_present), seeds=found.seeds, confidence=confidence, power=power
@@ -257,7 +255,7 @@ def _test(
         direction=direction,
         refuted=found.value > gate.claimed,
         lower_bound=gate.in_claims_unit(found),
-        detectable=None if caught is None or np.isinf(caught) else gate.to_claim(caught),
+        detectable=None if np.isinf(caught) else float(gate.to_claim(caught)),
     )
 
 

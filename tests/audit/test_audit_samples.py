@@ -1,0 +1,161 @@
+"""Samples: tables of equal shape, parts A and B, and what an observer is given of a mechanism."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.audit import neighbouring_releases, one_release
+from dd_jax.audit.samples import Samples, check_seeds, flatten, paired, split
+from dd_jax.errors import InputError
+from dd_jax.requesters import fixed_stream
+
+
+def message(call, *args, **kwargs):
+    with pytest.raises(InputError) as error:
+        call(*args, **kwargs)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_leaves_become_columns_release_after_release():
+    sequence = np.arange(12).reshape(2, 3, 2)
+    table = flatten({"b": np.array([True, False]), "a": sequence})
+    np.testing.assert_array_equal(table, [[0, 1, 2, 3, 4, 5, 1], [6, 7, 8, 9, 10, 11, 0]])
+    assert table.dtype == np.float64
+
+
+def test_large_whole_numbers_and_low_precision_survive():
+    pair = paired((jnp.array([2**30 + 1]), jnp.array([2**30])))
+    assert pair.present[0, 0] - pair.absent[0, 0] == 1
+    assert flatten(jnp.array([1.5], jnp.bfloat16))[0, 0] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        (np.zeros((2, 3)), "the pair is a ndarray; give (present, absent)"),
+        ((np.zeros(3), np.zeros(4)), "present has shapes [(3,)], absent [(4,)]"),
+        ((np.zeros((3, 2)), np.zeros((3, 1))), "present has shapes [(3, 2)], absent [(3, 1)]"),
+        (({"a": np.zeros(3)}, np.zeros(3)), "give outputs of one mechanism"),
+        (((), ()), "give every leaf the same leading seed axis"),
+        ((1.0, 2.0), "give every leaf the same leading seed axis"),
+        (((np.zeros(3), np.zeros(2)),) * 2, "give every leaf the same leading seed axis"),
+        ((np.zeros((0, 2)), np.zeros((0, 2))), "give at least one seed of output"),
+        ((np.zeros((2, 0)), np.zeros((2, 0))), "give at least one seed of output"),
+        ((np.array(["a"]), np.array(["b"])), "release real numbers, whole numbers or booleans"),
+    ],
+)
+def test_samples_that_cannot_be_compared_are_refused(pair, says):
+    assert says in message(paired, pair)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_outputs_that_are_not_numbers_are_refused_by_seed(bad):
+    fine = np.zeros((4, 2))
+    broken = fine.copy()
+    broken[2, 1] = bad
+    assert message(paired, (fine, broken)) == (
+        "absent holds NaN or infinity in 1 of 4 seeds, first in seed 2; "
+        "mend the mechanism, or release a finite code for such outputs."
+    )
+
+
+def test_parts_share_no_seed_and_miss_none():
+    rows = np.arange(10.0)[:, None]
+    fit, test = split(Samples(rows, rows + 100), 0.3)
+    assert (fit.seeds, test.seeds) == (3, 7)
+    np.testing.assert_array_equal(np.concatenate([fit.absent, test.absent]), rows + 100)
+    np.testing.assert_array_equal(np.concatenate([fit.present, test.present]), rows)
+    for share in (0.0, 1.0):
+        fit, test = split(Samples(rows, rows), share)
+        assert fit.seeds >= 1
+        assert test.seeds >= 1
+
+
+def test_too_few_seeds_for_the_confidence_are_refused():
+    # log2(2/0.05) = 5.3: six seeds to judge on are the fewest, twelve in all.
+    check_seeds(12, 0.5, 0.95, 1)
+    says = message(check_seeds, 11, 0.5, 0.95, 1)
+    assert says.startswith("11 seeds per arm are too few for this confidence over 1 tests")
+    assert "give at least 13 seeds per arm." in says
+    assert "too few" in message(check_seeds, 1, 0.5, 0.5, 1)
+
+
+# --- releases of a mechanism ---------------------------------------------------------------------
+
+DATABASE = jnp.array([1.0, 10.0, 100.0])
+TOTAL = dd.Mechanism(
+    lambda key, database: jnp.sum(database),
+    lambda key, database, edit, state: jnp.sum(dd.apply_edit(database, edit)),
+)
+# Request 1 edits row 2, request 2 deletes rows 0 and 1, request 3 edits row 2 and blanks row 1.
+STREAM = fixed_stream(
+    dd.Edit(
+        jnp.array([[2, 1], [0, 1], [2, 1]], jnp.int32),
+        jnp.array([[200.0, 20.0], [0.0, 0.0], [300.0, 0.0]]),
+    )
+)
+ALTERNATIVE = dd.replacement([0], jnp.array([5.0]))
+KEY = jax.random.key(0)
+
+
+def releases(alternative=ALTERNATIVE, request=None, mechanism=TOTAL, database=DATABASE, seeds=3):
+    return neighbouring_releases(
+        jax.random.clone(KEY),
+        mechanism,
+        STREAM,
+        database,
+        alternative,
+        num_requests=3,
+        request=request,
+        seeds=seeds,
+    )
+
+
+def test_privacy_is_judged_on_all_releases():
+    pair = releases()
+    np.testing.assert_array_equal(pair.present, [[111, 221, 200, 300]] * 3)
+    np.testing.assert_array_equal(pair.absent, [[115, 225, 200, 300]] * 3)
+    np.testing.assert_array_equal(one_release(pair, 1).absent, [225] * 3)
+
+
+def test_deletion_is_judged_on_the_releases_from_the_deletion_on():
+    pair = releases(request=2)
+    np.testing.assert_array_equal(pair.present, [[200, 300]] * 3)
+    np.testing.assert_array_equal(pair.absent, pair.present)
+
+
+def test_several_rows_must_all_be_deleted():
+    both = dd.replacement([1, 0], jnp.array([5.0, 6.0]))
+    assert releases(both, request=2).present.shape == (3, 2)
+    says = message(releases, dd.replacement([0, 2], jnp.array([5.0, 6.0])), request=2)
+    assert says == (
+        "in 6 of 6 interactions request 2 does not replace row [0, 2]; "
+        "name the request that deletes the record."
+    )
+
+
+@pytest.mark.parametrize("request_number", [0, 4])
+def test_requests_that_are_not_served_are_refused(request_number):
+    assert message(releases, request=request_number) == (
+        f"request = {request_number}; the interaction serves requests 1 to 3."
+    )
+
+
+def test_records_outside_the_domain_are_refused_before_anything_runs():
+    domain = dd.losses.feature_domain(1.0)
+    narrow = TOTAL._replace(domain=domain)
+    rows = jnp.full((3, 1), 0.5)
+    stream = dd.replacement([0], jnp.array([[2.0]]))
+    assert "row" in message(releases, stream, mechanism=narrow, database=rows)
+    assert "row 1" in message(releases, stream, mechanism=narrow, database=rows.at[1].set(3.0))
+
+
+def test_a_mechanism_is_compiled_once_for_all_its_neighbours():
+    from dd_jax.audit.samples import _interaction
+
+    first = _interaction(TOTAL, STREAM, 3, 2, ())
+    assert first is _interaction(TOTAL, STREAM, 3, 2, ())
+    assert first is not _interaction(TOTAL, STREAM, 3, 3, ())
