@@ -47,12 +47,14 @@ class Stream(NamedTuple):
         name: a word for people, part of the folder's name.
         config: JSON values that describe the run.
         chunk: seeds per chunk.
+        resume: whether chunks that are there already are used.
     """
 
     results: Path | None
     name: str
     config: Mapping[str, Any]
     chunk: int = DEFAULT_CHUNK
+    resume: bool = True
 
 
 def over_seeds(
@@ -82,7 +84,7 @@ def over_seeds(
     folder = Folder.open(stream.results, stream.name, identity(stream, fn, key, args))
     parts = []
     for index in range(-(-num_seeds // stream.chunk)):
-        leaves = folder.read(index)
+        leaves = folder.read(index) if stream.resume else None
         if leaves is None:
             first = index * stream.chunk
             outputs = dd.over_seeds(

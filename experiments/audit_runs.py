@@ -1,0 +1,178 @@
+"""`dd-jax audit SETTING`: run a setting's interactions in both worlds, and judge its claims."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from dd_jax.audit.verdict import Verdict, audit
+from dd_jax.ensemble import Pair
+from dd_jax.errors import InputError
+from dd_jax.intervals import check_confidence, simultaneous
+from experiments import audit_linear, audit_logistic, chunks
+from experiments.audit_cases import Case, Interaction, Setting
+
+SETTINGS: dict[str, Callable[[float], Setting]] = {
+    "linear": audit_linear.setting,
+    "logistic": audit_logistic.setting,
+}
+# Enough to see a certificate broken by half; the linear setting is cheap.
+DEFAULT_SEEDS = {"linear": 100_000, "logistic": 20_000}
+
+
+class Judged(NamedTuple):
+    """A claim, what the samples say about it, and the paper's number for it."""
+
+    case: Case
+    verdict: Verdict
+    seeds: int
+
+    @property
+    def slack(self) -> float:
+        """The paper's ε over the optimal one, for the same settings."""
+        return self.case.paper / self.case.claim.certified
+
+    @property
+    def tightness(self) -> float | None:
+        """Audited over exact, where the exact value is known."""
+        return None if self.case.exact is None else self.verdict.lower_bound.value / self.case.exact
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; `seeds` counts both parts, `seeds_judged` those that judged."""
+        found = self.verdict.to_dict()
+        return found | {
+            "name": self.case.name,
+            "words": self.case.words,
+            "paper": self.case.paper,
+            "paper_over_certified": self.slack,
+            "audited_over_exact": self.tightness,
+            "audited_over_paper": found["audited"] / self.case.paper,
+            "seeds": self.seeds,
+            "seeds_judged": found["seeds"],
+        }
+
+
+class Keep(NamedTuple):
+    """Where chunks go (None: nowhere), and whether those that are there are used."""
+
+    results: Path | None
+    resume: bool = True
+
+
+def find(name: str, order: float) -> Setting:
+    """A setting by name, with its budgets at a Rényi order."""
+    if name not in SETTINGS:
+        raise InputError(f"no setting {name!r}; choose one of {', '.join(sorted(SETTINGS))}.")
+    return SETTINGS[name](order)
+
+
+def run(
+    setting: Setting,
+    key: Array,
+    seeds: int,
+    *,
+    confidence: float,
+    keep: Keep,
+    say: Callable[[str], None],
+    names: Sequence[str] | None = None,
+) -> list[Judged]:
+    """Judge the setting's claims, all of them or those named, at one confidence for all together.
+
+    An interaction that several claims look at is run once. Its key depends on its place in the
+    setting alone, so that the same seeds are used whichever claims are asked for.
+
+    Args:
+        setting: see `find`.
+        key: base key. seeds: per arm.
+        confidence: of all verdicts together.
+        keep: where chunks go.
+        say: told what is being done, between chunks.
+        names: claims to judge; all by default.
+    """
+    check_confidence(confidence)
+    cases = _chosen(setting, names)
+    needed = [name for name in setting.interactions if any(c.interaction == name for c in cases)]
+    pairs = {}
+    for place, name in enumerate(setting.interactions):
+        if name in needed:
+            place_key = jax.random.fold_in(key, place)
+            pairs[name] = sample(setting, name, place_key, seeds, keep, say)
+    each = simultaneous(confidence, len(cases))
+    return [judge(case, setting, pairs[case.interaction], each, say) for case in cases]
+
+
+def _chosen(setting: Setting, names: Sequence[str] | None) -> list[Case]:
+    known = {case.name: case for case in setting.cases}
+    for name in names or ():
+        if name not in known:
+            raise InputError(
+                f"{setting.name} has no claim {name!r}; choose from {', '.join(known)}."
+            )
+    return [case for case in setting.cases if names is None or case.name in names]
+
+
+def sample(
+    setting: Setting, name: str, key: Array, seeds: int, keep: Keep, say: Callable[[str], None]
+) -> Pair:
+    """Releases of one interaction in both worlds, leaves (seeds, releases, d)."""
+    found: Interaction = setting.interactions[name]
+    label = f"{setting.name}-{name}"
+    # One line before anything is compiled, which takes a while and is silent.
+    say(f"{label}: {seeds:,} seeds in each of two worlds …")
+    chunk = min(found.chunk, seeds)
+    stream = chunks.Stream(keep.results, label, setting.config, chunk, keep.resume)
+    pair = chunks.neighbours(
+        stream,
+        found.run,
+        key,
+        seeds,
+        found.database,
+        found.alternative,
+        found.alternative.index,
+        progress=_progress(label, say),
+    )
+    kept = sum(int(np.sum(~arm.deleted)) for arm in pair)
+    if kept:
+        raise InputError(f"{label}: in {kept} of {2 * seeds} runs the record was not deleted.")
+    return Pair(pair.present.releases, pair.absent.releases)
+
+
+def _progress(label: str, say: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Says how far a run is, at most once a second."""
+    start = last = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < 1 and done < total:
+            return
+        last = now
+        left = (now - start) * (total - done) / done
+        rest = f", about {left:.0f} s left" if done < total else f", {now - start:.0f} s"
+        say(f"{label}: {done:,} of {total:,} runs{rest}")
+
+    return report
+
+
+def judge(
+    case: Case, setting: Setting, pair: Pair, confidence: float, say: Callable[[str], None]
+) -> Judged:
+    """One claim against the releases that its observer holds."""
+    say(f"{setting.name}: judging {case.name}")
+    kept = setting.interactions[case.interaction].kept
+    columns = [kept.index(release) for release in case.releases]
+    held = Pair(*(np.asarray(arm)[:, columns] for arm in pair))
+    report = audit(
+        held,
+        case.claim,
+        scores=case.score,
+        confidence=confidence,
+        gates=case.gates,
+        exact=case.exact,
+    )
+    (verdict,) = report.verdicts
+    return Judged(case, verdict, report.seeds)
