@@ -1,0 +1,198 @@
+"""Curators that are broken in one place each: what an audit has to catch.
+
+Every one is Noisy-GD (`dd_jax.noisy_gd.mechanism`) but for the mistake that its name says, and each
+mistake has been made in public code or is easily made. The first few alter the schedule that the
+correct curator runs; the others are curators for a problem and a schedule. They give no guarantee.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from dd_jax import noisy_gd
+from dd_jax.erm import Problem
+from dd_jax.noisy_gd import Schedule
+from dd_jax.types import Mechanism, apply_edit
+
+# Problems need a regulariser; this one moves nothing.
+_NO_REGULARISER = float(np.finfo(np.float32).tiny)
+
+
+def half_noise(schedule: Schedule) -> Schedule:
+    """Adds N(0, ησ² I) to a step in place of N(0, 2ησ² I)."""
+    return schedule._replace(noise_variance=schedule.noise_variance / 2)
+
+
+def half_sensitivity(schedule: Schedule) -> Schedule:
+    """Calibrated to the sensitivity L/n in place of 2L/n: a quarter of the noise that is needed.
+
+    σ² grows with the square of the sensitivity (`privacy.noise_variance_optimal`). L/n is right
+    where a record is added or removed, not where it is replaced.
+    """
+    return schedule._replace(noise_variance=schedule.noise_variance / 4)
+
+
+def last_step_skipped(schedule: Schedule) -> Schedule:
+    """Takes K_U - 1 steps to delete."""
+    return schedule._replace(delete_steps=schedule.delete_steps - 1)
+
+
+def missing_clip(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Leaves the records' gradients as they are."""
+    return noisy_gd.mechanism(dataclasses.replace(problem, clip_norm=None), schedule)
+
+
+def regulariser_clipped(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Clips ∇ℓ(θ; x) + λθ in place of ∇ℓ(θ; x).
+
+    Where a record is clipped its share of the regulariser is lost, and with it the contraction by
+    1 - ηλ that deletion relies on.
+    """
+    loss, l2 = problem.loss, problem.l2
+
+    def penalised(params, record):
+        squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+        return loss.value(params, record) + jnp.float32(l2 / 2) * squares
+
+    inside = dataclasses.replace(loss, value=penalised, scores=None, batch_gradient=None)
+    return noisy_gd.mechanism(Problem(inside, _NO_REGULARISER, problem.clip_norm), schedule)
+
+
+def same_noise_every_step(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Draws the noise of every step of a run from the run's own key, so it is drawn once."""
+
+    def run(key, params, database, num_steps):
+        def body(params, _):
+            return _step(jax.random.clone(key), params, database, problem, schedule), None
+
+        return jax.lax.scan(body, params, None, length=num_steps)[0]
+
+    return _curator(problem, schedule, run)
+
+
+def constant_key(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Draws its noise from a key that was captured when the run was traced: the same every time."""
+
+    def run(key, params, database, num_steps):
+        del key
+        return _run(jax.random.key(0), params, database, num_steps, problem, schedule)
+
+    return _curator(problem, schedule, run)
+
+
+class _KeyKept(NamedTuple):
+    model: PyTree
+    key: Array
+
+
+def same_key_every_request(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Learns with a key, keeps it, and serves every request with it.
+
+    Of two releases one then gives the noise away and the other the model that it hid.
+    """
+    start = _start(problem, schedule)
+
+    def learn(key, database):
+        start_key, run_key = jax.random.split(key)
+        kept = jax.random.clone(run_key)
+        params = start(start_key, database)
+        return _KeyKept(
+            _run(run_key, params, database, schedule.learn_steps, problem, schedule), kept
+        )
+
+    def delete(key, database, edit, state):
+        del key
+        steps, edited = schedule.delete_steps, apply_edit(database, edit)
+        run_key = jax.random.clone(state.key)
+        return state._replace(model=_run(run_key, state.model, edited, steps, problem, schedule))
+
+    return Mechanism(learn, delete, _publish_model, problem.loss.domain)
+
+
+class _FirstKept(NamedTuple):
+    first: PyTree
+    model: PyTree
+
+
+def stale_model(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Begins every deletion at the model that was learned, not at the last one."""
+    correct = noisy_gd.mechanism(problem, schedule)
+
+    def learn(key, database):
+        model = correct.learn(key, database)
+        return _FirstKept(model, model)
+
+    def delete(key, database, edit, state):
+        return state._replace(model=correct.delete(key, database, edit, state.first))
+
+    return Mechanism(learn, delete, _publish_model, problem.loss.domain)
+
+
+def stale_database(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Serves a request with steps on the database from before the edit."""
+
+    def delete(key, database, edit, state):
+        del edit
+        return _run(key, state, database, schedule.delete_steps, problem, schedule)
+
+    return noisy_gd.mechanism(problem, schedule)._replace(delete=delete)
+
+
+def secret_state(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Publishes models with fresh noise but goes on from the model without it.
+
+    The noise has the variance that Noisy-GD reaches by its first deletion, so that this one release
+    is as private as claimed; those that follow average the noise out.
+    """
+    quiet = noisy_gd.mechanism(problem, schedule._replace(noise_variance=0.0, init_variance=0.0))
+    contraction = (1 - problem.l2 * schedule.step_size) ** 2
+    steps = schedule.learn_steps + schedule.delete_steps
+    scale = 2 * schedule.step_size * schedule.noise_variance
+    deviation = jnp.sqrt(scale * (1 - contraction**steps) / (1 - contraction))
+
+    def publish(key, state):
+        noise = noisy_gd.standard_normal_like(key, state)
+        return jax.tree.map(
+            lambda leaf, normal: leaf + deviation.astype(leaf.dtype) * normal, state, noise
+        )
+
+    return quiet._replace(publish=publish)
+
+
+def _publish_model(key: Array, state) -> PyTree:
+    del key
+    return state.model
+
+
+def _curator(problem: Problem, schedule: Schedule, run) -> Mechanism:
+    """`dfn:noisy_gd_unlrn` with another run: `(key, params, database, num_steps) -> params`."""
+    start = _start(problem, schedule)
+
+    def learn(key, database):
+        start_key, run_key = jax.random.split(key)
+        return run(run_key, start(start_key, database), database, schedule.learn_steps)
+
+    def delete(key, database, edit, state):
+        return run(key, state, apply_edit(database, edit), schedule.delete_steps)
+
+    return Mechanism(learn, delete, domain=problem.loss.domain)
+
+
+def _start(problem: Problem, schedule: Schedule):
+    """`(key, database) -> params`: the Gaussian start of the correct curator."""
+    return noisy_gd.mechanism(problem, schedule._replace(learn_steps=0)).learn
+
+
+def _run(key, params, database, num_steps, problem, schedule) -> PyTree:
+    numbers = {"step_size": schedule.step_size, "noise_variance": schedule.noise_variance}
+    return noisy_gd.run(key, params, database, problem, num_steps=num_steps, **numbers)
+
+
+def _step(key, params, database, problem, schedule) -> PyTree:
+    return noisy_gd.step(
+        key, params, database, problem, schedule.step_size, schedule.noise_variance
+    )
