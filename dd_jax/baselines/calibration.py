@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
 from dd_jax.plans.conditions import require_convex
+from dd_jax.types import num_records
 
 
 @dataclass(frozen=True)
@@ -82,3 +83,23 @@ def root_slope(epsilon, delta) -> float:
     epsilon = float(checks.positive("epsilon", epsilon))
     spare = -math.log(float(checks.delta(delta)))
     return epsilon / (math.sqrt(spare + epsilon) + math.sqrt(spare))
+
+
+def check_planned(database, n: int) -> None:
+    """Refuse a database of another size than the noise was made for (static, so jit is no veil)."""
+    found = num_records(database)
+    if found != n:
+        raise InputError(
+            f"the system was calibrated for n = {n}, the database has {found} records; "
+            f"calibrate again with n={found}."
+        )
+
+
+def check_planned_edit(edit, rows: int) -> None:
+    """Refuse an edit of more rows than the noise was made for."""
+    found = edit.index.shape[0]
+    if found > rows:
+        raise InputError(
+            f"the edit replaces {found} rows, the system was calibrated for {rows} per request; "
+            f"split the edit or calibrate with edits_per_request={found}."
+        )

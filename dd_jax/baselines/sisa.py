@@ -1,91 +1,137 @@
-"""SISA (Bourtoule et al. 2021) as a `Mechanism`: shards, one model each, a majority vote.
+"""SISA (Bourtoule et al. 2021): shards with a model each, slices with checkpoints, a majority vote.
 
-Records are dealt into s shards once, at random, when learning; a request retrains the shards that
-it hits and leaves the others. The deal is a secret state that no request draws anew: publishing is
-not the identity, and the type shows it (`subsec:gupta_compare`). One slice per shard.
+Records are dealt into s shards of R slices once, at random, when learning. A shard is trained in R
+stages, stage k on its first k slices, for 2e/(R + 1) epochs each, which visits as many records as e
+epochs over the whole shard. A request goes back, in the shards that it hits, to the checkpoint
+before the first slice that it hits, and leaves the other shards. The deal is a secret state that no
+request draws anew: publishing is not the identity, and the type shows it (`subsec:gupta_compare`).
+
+An epoch is one full-batch gradient step. Deletions are replacements at fixed n, so the replaced
+record keeps its place in the deal.
 """
 
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import noisy_gd
-from dd_jax.erm import Problem
+from dd_jax.baselines import base
+from dd_jax.baselines.base import Guarantee, System, cost
+from dd_jax.baselines.sisa_training import Training, stage_gradients, stage_steps, train_shards
 from dd_jax.errors import InputError
-from dd_jax.losses import Loss, deletion
+from dd_jax.guarantees import checks, renyi
 from dd_jax.types import Mechanism, apply_edit, num_records
 
 
-class Training(NamedTuple):
-    """How one shard's model is made: full-batch gradient descent from zero, perhaps private.
-
-    Attributes:
-        problem: loss, regulariser and clip norm C (None unless private).
-        num_steps: gradient steps over the whole shard, static.
-        step_size: η.
-        noise_multiplier: z; each step adds N(0, z²C² I) to the sum of clipped gradients, as
-            DP-SGD does; 0 for none.
-    """
-
-    problem: Problem
-    num_steps: int
-    step_size: Any
-    noise_multiplier: Any = 0.0
-
-
 class SisaState(NamedTuple):
-    """The deal (row numbers per shard; n and beyond for an empty place) and one model per shard."""
+    """The deal (row numbers per shard; n and beyond for an empty place) and the shards' models.
+
+    `checkpoints` holds the models after all stages but the last, leading axes (s, R - 1).
+    """
 
     deal: Int[Array, "shards places"]
     models: PyTree
+    checkpoints: PyTree
 
 
-def mechanism(training: Training, shards: int) -> Mechanism:
-    """SISA with s shards and one slice; releases all shard models.
+def calibrate(num_steps: int, slices: int = 1, *, epsilon: float, delta: float) -> float:
+    """The noise multiplier z for which one training of a shard is (ε, δ)-private.
 
-    Guarantee: exact unlearning for requests fixed in advance; none against adaptive requests,
-    which can learn the deal from the models, and no privacy unless shards are trained privately.
+    A record of the first slice is seen by K = 2eR/(R + 1) steps, and replacing it moves the sum of
+    clipped gradients by 2C: z = 2√K/μ with the μ that exact Gaussian DP allows for (ε, δ).
+
+    Guarantee: (ε, δ)-DP of all checkpoints of one training, for records of that shard, replace-one.
+    No certificate of adaptive unlearning follows from it here. Gupta et al. 2021; Bok et al. 2024.
+    """
+    steps = slices * stage_steps(num_steps, slices)
+    mu = renyi.gdp_from_epsilon_delta(float(checks.positive("epsilon", epsilon)), delta)
+    return 2 * math.sqrt(steps) / mu
+
+
+def system(training: Training, shards: int, slices: int = 1) -> System:
+    """SISA with s shards of R slices; releases the last model of every shard.
+
+    Guarantee: exact unlearning for requests fixed in advance; none against adaptive requests, which
+    can learn the deal from the models, and no privacy unless shards are trained privately.
+    Cost: in the hit shards and from the hit slice on, 2e/(R + 1) gradients for each record of the
+    slices trained on; empty places cost nothing. Only the shards that a request can hit are run;
+    the stages before the hit slice are run and thrown away, and not counted.
 
     Raises:
-        InputError: fewer than 2 shards, noise without a clip norm, or (when learning) a loss that
-            has no null record to fill empty places with.
+        InputError: fewer than 2 shards, a fraction of a step per slice, noise without a clip norm,
+            or (when learning) a loss that has no null record to fill empty places with.
     """
     _check(training, shards)
+    stage_steps(training.num_steps, slices)
 
     def learn(key, database):
         deal_key, train_key = jax.random.split(key)
-        deal = draw_deal(deal_key, num_records(database), shards)
-        return SisaState(deal, _train_all(train_key, training, database, deal))
+        deal = draw_deal(deal_key, num_records(database), shards, slices)
+        keys = jax.random.split(train_key, shards)
+        stages = train_shards(keys, training, slices, database, deal)
+        spent = jnp.sum(stage_gradients(deal, num_records(database), training, slices))
+        return _state(deal, stages), cost(spent, retrained=1)
 
     def delete(key, database, edit, state):
-        models = _train_all(key, training, apply_edit(database, edit), state.deal)
-        hit = hit_shards(state.deal, edit.index, num_records(database))
-        return SisaState(state.deal, _choose(hit, models, state.models))
+        n = num_records(database)
+        hit, first = _first_slices(hit_places(state.deal, edit.index, n), slices)
+        # A request of r rows hits at most r shards: they come first in this order.
+        some = jnp.argsort(~hit)[: min(shards, edit.index.shape[0])]
+        kept = _stages(state)
+        chosen = jax.tree.map(lambda leaf: leaf[some], kept)
+        start = jnp.where(hit, first, slices)
+        keys = jax.random.split(key, shards)[some]
+        edited = apply_edit(database, edit)
+        again = train_shards(keys, training, slices, edited, state.deal[some], chosen, start[some])
+        stages = jax.tree.map(lambda old, new: old.at[some].set(new), kept, again)
+        redone = jnp.arange(slices) >= start[:, None]
+        gradients = stage_gradients(state.deal, n, training, slices)
+        spent = jnp.sum(jnp.where(redone, gradients, 0))
+        return _state(state.deal, stages), cost(spent, retrained=jnp.all(start == 0))
 
-    return Mechanism(learn, delete, publish_models, training.problem.loss.domain)
+    return System(
+        name="sisa" if training.problem.clip_norm is None else "sisa-private",
+        learn=learn,
+        delete=delete,
+        publish=publish_models,
+        predict=majority_vote,
+        secret=lambda state: (state.deal, state.checkpoints),
+        guarantee=_guarantee(training),
+        domain=training.problem.loss.domain,
+    )
+
+
+def mechanism(training: Training, shards: int, slices: int = 1) -> Mechanism:
+    """`system` without its meter."""
+    return base.mechanism(system(training, shards, slices))
 
 
 def publish_models(key: Array, state: SisaState) -> PyTree:
-    """f_pub: all shard models, leading axis s; the deal stays secret."""
+    """f_pub: the last model of each shard, leading axis s; deal and checkpoints stay secret."""
     del key
     return state.models
 
 
-def draw_deal(key: Array, n: int, shards: int) -> Int[Array, "shards places"]:
-    """A uniform deal of n rows into s shards of ⌈n/s⌉ places.
+def draw_deal(key: Array, n: int, shards: int, slices: int = 1) -> Int[Array, "shards places"]:
+    """A uniform deal of n rows into s shards of R slices of ⌈n/(sR)⌉ places.
 
     Places beyond n are dealt too, so that no shard differs from another before the cards fall.
     """
-    places = -(-n // shards)
+    places = slices * -(-n // (shards * slices))
     return jax.random.permutation(key, shards * places).astype(jnp.int32).reshape(shards, places)
 
 
-def hit_shards(deal: Array, index: Array, n: int) -> Array:
-    """Which shards hold a row that the edit names; rows out of range hit none."""
+def hit_places(deal: Array, index: Array, n: int) -> Bool[Array, "shards places"]:
+    """Which places hold a row that the edit names; rows out of range hit none."""
     named = jnp.zeros(n, bool).at[jnp.where(index < 0, n, index)].set(True, mode="drop")
-    return jnp.any(named.at[deal].get(mode="fill", fill_value=False), axis=1)
+    return named.at[deal].get(mode="fill", fill_value=False)
+
+
+def hit_shards(deal: Array, index: Array, n: int) -> Array:
+    """Which shards hold a row that the edit names."""
+    return jnp.any(hit_places(deal, index, n), axis=1)
 
 
 def majority_vote(models: Array, features: Array) -> Array:
@@ -93,43 +139,40 @@ def majority_vote(models: Array, features: Array) -> Array:
     return jnp.sign(jnp.sum(jnp.sign(models @ features.T), axis=0))
 
 
-def _train_all(key: Array, training: Training, database: PyTree, deal: Array) -> PyTree:
-    def one(shard_key, rows):
-        return _train(shard_key, training, _shard(training.problem.loss, database, rows))
-
-    return jax.vmap(one)(jax.random.split(key, deal.shape[0]), deal)
-
-
-def _shard(loss: Loss, database: PyTree, rows: Array) -> PyTree:
-    """The shard's records; the null record in empty places."""
-    n = num_records(database)
-    padding = deletion(loss, database, [n]).record
-    padded = jax.tree.map(lambda leaf, null: jnp.concatenate([leaf, null]), database, padding)
-    return jax.tree.map(lambda leaf: leaf[jnp.minimum(rows, n)], padded)
+def _first_slices(places: Array, slices: int) -> tuple[Array, Array]:
+    """Which shards are hit, and the first slice that is, in each."""
+    by_slice = jnp.any(places.reshape(places.shape[0], slices, -1), axis=2)
+    return jnp.any(by_slice, axis=1), jnp.argmax(by_slice, axis=1)
 
 
-def _train(key: Array, training: Training, shard: PyTree) -> PyTree:
-    """η-steps on the shard's objective; noise z·C/m on the mean gradient is σ² = η(zC/m)²/2."""
-    problem, eta = training.problem, training.step_size
-    clip_norm = 0.0 if problem.clip_norm is None else problem.clip_norm
-    deviation = training.noise_multiplier * clip_norm / num_records(shard)
-    return noisy_gd.run(
-        key,
-        problem.loss.template(shard),
-        shard,
-        problem,
-        step_size=eta,
-        noise_variance=eta * deviation**2 / 2,
-        num_steps=training.num_steps,
+def _stages(state: SisaState) -> PyTree:
+    """The models after every stage, leading axes (s, R)."""
+    return jax.tree.map(
+        lambda earlier, last: jnp.concatenate([earlier, last[:, None]], axis=1),
+        state.checkpoints,
+        state.models,
     )
 
 
-def _choose(hit: Array, new: PyTree, old: PyTree) -> PyTree:
-    """The new model of each shard that was hit, the old one of the others."""
-    return jax.tree.map(
-        lambda fresh, kept: jnp.where(hit.reshape(-1, *(1,) * (fresh.ndim - 1)), fresh, kept),
-        new,
-        old,
+def _state(deal: Array, stages: PyTree) -> SisaState:
+    models, earlier = (jax.tree.map(lambda leaf, k=k: leaf[:, k], stages) for k in (-1, slice(-1)))
+    return SisaState(deal, models, earlier)
+
+
+def _guarantee(training: Training) -> Guarantee:
+    private = training.problem.clip_norm is not None
+    return Guarantee(
+        notion="exact unlearning",
+        epsilon=0.0,
+        delta=0.0,
+        order=None,
+        private="partly: one training of one shard" if private else "no",
+        adaptive="(α,β,γ)-adaptive unlearning is claimed; its constants are not known here"
+        if private
+        else "no: the models tell the deal (Gupta et al. 2021)",
+        keeps="the deal and the checkpoints",
+        conditions=("requests fixed in advance",),
+        reference="Bourtoule et al. 2021" + ("; Gupta et al. 2021" if private else ""),
     )
 
 

@@ -1,0 +1,197 @@
+"""Noisy-m-A-SGD (Ullah et al. 2021): accelerated mini-batch SGD with noise, unlearned exactly.
+
+    ẘ_t = (1 - α_t) w_t + α_t w_{t-1},  α_t = (1 - t)/(t + 2)
+    w_{t+1} = P(ẘ_t - η (g_t + θ_t)),   θ_t ~ N(0, σ² I),  g_t the mean gradient of batch b_t at ẘ_t
+
+Every batch, noise, gradient and iterate is kept. A request goes through the kept steps: where a
+replaced row is in the batch, g becomes g' = g - Δ, and ξ = g + θ, which had the law N(g, σ²), must
+get the law N(g', σ²). It is kept with probability min(1, φ_{g'}(ξ)/φ_g(ξ)) (then θ' = ξ - g' and no
+iterate moves), otherwise reflected to ξ' = g + g' - ξ, and the steps after it are run anew.
+
+The paper deletes: a batch that held the row draws another one in its place. Here a row is replaced
+at fixed n, retraining's batches do not depend on the records, and so the batch stays as it is.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from dd_jax.baselines.base import Guarantee, System, cost, linear_labels, replaced
+from dd_jax.baselines.calibration import check_planned
+from dd_jax.baselines.noisy_m_a_sgd_noise import Calibration, calibrate
+from dd_jax.baselines.projected import step
+from dd_jax.erm import Problem, gradient
+from dd_jax.types import Edit, apply_edit
+
+__all__ = ["Calibration", "History", "State", "calibrate", "look_ahead", "system"]
+
+
+class History(NamedTuple):
+    """All that learning did, leading axis T: what a request goes through."""
+
+    batches: Int[Array, "steps batch"]
+    noises: Float[Array, "steps ..."]
+    gradients: Float[Array, "steps ..."]
+    iterates: Float[Array, "steps ..."]
+
+
+class State(NamedTuple):
+    """The released model w_T and the secret history (iterates w_0 … w_{T-1})."""
+
+    model: Float[Array, "..."]
+    history: History
+
+
+def system(problem: Problem, calibration: Calibration) -> System:
+    """Noisy-m-A-SGD with this calibration; models that are one array.
+
+    Guarantee: the state after a request has exactly the law of learning on the edited database.
+    Cost: T b gradients to learn. A request evaluates two gradients (the old record's and the new
+    one's) for every replaced row in the batch of a step, up to and with the first step that is
+    rejected, and b for every step after that one. Nothing else is counted: g is kept, so a
+    reflected step needs no batch. `retrained` is 1 where a step was rejected.
+    """
+    made = calibration
+
+    def learn(key, database):
+        check_planned(database, made.n)
+        start = problem.loss.template(database)
+
+        def body(carry, t):
+            now, before = carry
+            point = look_ahead(t, now, before)
+            step_key = jax.random.fold_in(key, t)
+            batch, noise, slope = _draw(step_key, problem, made, point, database)
+            after = step(point, slope + noise, step_size=made.step_size, radius=made.radius)
+            return (after, now), History(batch, noise, slope, now)
+
+        (model, _), history = jax.lax.scan(body, (start, start), jnp.arange(made.num_steps))
+        return State(model, history), cost(made.num_steps * made.batch_size, retrained=1)
+
+    def delete(key, database, edit, state):
+        check_planned(database, made.n)
+        accept_key, run_key = jax.random.split(key)
+        differences, hits = _differences(problem, made, database, edit, state.history)
+        rejected = _rejected(accept_key, made, state.history.noises, differences)
+        first = jnp.where(jnp.any(rejected), jnp.argmax(rejected), made.num_steps)
+        edited = apply_edit(database, edit)
+        state = _rerun(run_key, problem, made, edited, state, differences, first)
+        return state, _request_cost(made, hits, first)
+
+    return System(
+        name="noisy-m-a-sgd",
+        learn=learn,
+        delete=delete,
+        publish=lambda key, state: state.model,
+        predict=linear_labels,
+        secret=lambda state: state.history,
+        guarantee=GUARANTEE,
+        domain=problem.loss.domain,
+    )
+
+
+def look_ahead(t: Array, now: Array, before: Array) -> Array:
+    """ẘ_t; at t = 0 both iterates are the start, so that α_0 does not matter."""
+    alpha = ((1 - t) / (t + 2)).astype(now.dtype)
+    return (1 - alpha) * now + alpha * before
+
+
+def _draw(key, problem, made, point, database):
+    """A fresh batch and noise for one step, and the batch's mean gradient: b evaluations."""
+    batch_key, noise_key = jax.random.split(key)
+    rows = jax.random.choice(batch_key, made.n, (made.batch_size,), replace=False)
+    rows = rows.astype(jnp.int32)
+    noise = jax.random.normal(noise_key, point.shape, point.dtype)
+    slope = gradient(problem, point, jax.tree.map(lambda leaf: leaf[rows], database))
+    return rows, jnp.asarray(made.noise_deviation, point.dtype) * noise, slope
+
+
+def _differences(problem, made, database, edit: Edit, history: History):
+    """Δ_t = g_t - g'_t, and how many replaced rows are in each batch."""
+    swap = replaced(database, edit)
+
+    def of_record(point, record):
+        return gradient(problem, point, jax.tree.map(lambda leaf: leaf[None], record))
+
+    def one(t, batch, now, before):
+        point = look_ahead(t, now, before)
+        hit = jnp.any(batch[:, None] == edit.index[None, :], axis=0) & swap.accepted
+        old, new = (jax.vmap(of_record, (None, 0))(point, r) for r in (swap.old, swap.new))
+        total = jnp.tensordot(hit.astype(point.dtype), old - new, axes=1)
+        return total / made.batch_size, jnp.sum(hit, dtype=jnp.int32)
+
+    before = jnp.concatenate([history.iterates[:1], history.iterates[:-1]])
+    steps = jnp.arange(made.num_steps)
+    return jax.vmap(one)(steps, history.batches, history.iterates, before)
+
+
+def _rejected(key, made, noises, differences) -> Array:
+    """Where log U ≥ log φ_{g'}(ξ) - log φ_g(ξ) = (‖θ‖² - ‖θ + Δ‖²)/(2σ²); never where Δ = 0."""
+    axes = tuple(range(1, noises.ndim))
+    drop = jnp.sum(differences * (2 * noises + differences), axis=axes)
+    tiny = jnp.finfo(noises.dtype).tiny
+    variance = jnp.maximum(jnp.asarray(made.noise_deviation, noises.dtype) ** 2, tiny)
+    log_uniform = -jax.random.exponential(key, drop.shape, drop.dtype)
+    return (log_uniform >= -drop / (2 * variance)) & (drop != 0)
+
+
+def _rerun(key, problem, made, database, state: State, differences, first) -> State:
+    """Keep the steps before `first`, reflect it, run the ones after it anew.
+
+    Outside vmap the gradients of kept steps are really skipped.
+    """
+    history = state.history
+    nexts = jnp.concatenate([history.iterates[1:], state.model[None]])
+
+    def body(carry, xs):
+        now, before = carry
+        t, batch, noise, slope, following, difference = xs
+        point = look_ahead(t, now, before)
+
+        # A key itself may not pass through a cond: under vmap it becomes a select, a second use.
+        words = jax.random.key_data(jax.random.fold_in(key, t))
+
+        def fresh():
+            step_key = jax.random.wrap_key_data(words, impl=jax.random.key_impl(key))
+            return _draw(step_key, problem, made, point, database)
+
+        def kept():
+            reflected = jnp.where(t == first, -noise, noise + difference)
+            return batch, reflected, slope - difference
+
+        batch, noise, slope = jax.lax.cond(t > first, fresh, kept)
+        moved = step(point, slope + noise, step_size=made.step_size, radius=made.radius)
+        after = jnp.where(t < first, following, moved)
+        return (after, now), History(batch, noise, slope, now)
+
+    steps = jnp.arange(made.num_steps)
+    xs = (steps, history.batches, history.noises, history.gradients, nexts, differences)
+    start = history.iterates[0]
+    (model, _), history = jax.lax.scan(body, (start, start), xs)
+    return State(model, history)
+
+
+def _request_cost(made, hits, first):
+    steps = jnp.arange(made.num_steps)
+    compared = 2 * jnp.sum(jnp.where(steps <= first, hits, 0))
+    rerun = made.batch_size * jnp.maximum(made.num_steps - 1 - first, 0)
+    return cost(compared + rerun, retrained=first < made.num_steps)
+
+
+GUARANTEE = Guarantee(
+    notion="exact unlearning",
+    epsilon=0.0,
+    delta=0.0,
+    order=None,
+    private="yes by its noise, as long as batches, noises and iterates stay secret",
+    adaptive="nothing is said of it",
+    keeps="every batch, noise, gradient and iterate",
+    conditions=(
+        "requests fixed in advance",
+        "the whole history stays secret, batches too",
+        "every row replaced at fixed n",
+    ),
+    reference="Ullah, Mai, Rao, Rossi & Arora 2021, noisy-m-A-SGD and its unlearning algorithm",
+)
