@@ -16,7 +16,7 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 
 LOGISTIC = dd.Problem(dd.losses.logistic(), l2=0.1)
-SETTING = dict(n=500, dim=3, eps_dp=1.0, eps_dd=0.2)
+SETTING = {"n": 500, "dim": 3, "eps_dp": 1.0, "eps_dd": 0.2}
 
 
 def convex(adaptivity=0, **more):
