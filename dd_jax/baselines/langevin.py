@@ -25,6 +25,7 @@ from dd_jax.types import apply_edit
 
 _GRID = 400
 _ZOOMS = 4
+_MOST_REQUESTS = 900
 
 
 class LangevinState(NamedTuple):
@@ -169,6 +170,11 @@ def noise_variance_for_steps(
 
 def _published(case: Setting) -> tuple[list[int], list[float]]:
     """K_s = ⌈min_q (q/(ηλ)) log(inherited(q) / (ε - log(1/δ)/(q-1)))⌉, request by request."""
+    if case.requests > _MOST_REQUESTS:
+        raise InputError(
+            f"requests = {case.requests} doubles the order beyond any float; give at most "
+            f"{_MOST_REQUESTS}, or accountant='optimal'."
+        )
     l2, records = case.problem.l2, case.edits_per_request
     unit = privacy_renyi(2, case.lipschitz, l2, case.noise_variance, case.n, records=records) / 2
     rate = case.step_size * l2

@@ -162,7 +162,7 @@ def _passes(case: Setting, batch_size: int, radius) -> tuple[list[int], list[flo
         least = ratio if request == 0 else ratio / (ratio + 1 - contraction**2)
         count = np.ceil(np.log(least) / (2 * batches * np.log(contraction)))
         epochs.append(max(1, whole("request_steps", count)))
-        distances.append(distance)
+        distances.append(float(distance))
         distance = distance * contraction ** (epochs[-1] * batches) + fresh
     return epochs, distances
 
