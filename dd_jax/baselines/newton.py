@@ -20,7 +20,7 @@ from dd_jax.types import num_records
 
 # max |φ'''| of a catalogue loss in its score, for labels in its domain: σ'' of the sigmoid peaks
 # at 1/(6√3), and a label |y| ≤ 1 enters as y³.
-CURVATURE_LIPSCHITZ = {"logistic": 1 / (6 * math.sqrt(3)), "squared": 0.0}
+CURVATURE_LIPSCHITZ = {"logistic": 1 / (6 * math.sqrt(3)), "squared error": 0.0}
 
 MAX_STEPS = 50
 
@@ -36,7 +36,7 @@ def require_loss(problem: Problem, names: tuple[str, ...]) -> None:
     if not proved or loss.name not in names or loss.scores is None:
         raise InputError(
             f"{loss.name} is not a loss that this system is written for; "
-            f"use dd.losses.{' or dd.losses.'.join(names)}."
+            f"use the catalogue's {' or '.join(names)} loss."
         )
     if loss.scores.intercept:
         raise InputError(

@@ -32,7 +32,7 @@ from dd_jax.baselines.base import (
 from dd_jax.erm import Problem
 from dd_jax.types import num_records
 
-LOSSES = ("squared", "logistic")
+LOSSES = ("squared error", "logistic")
 
 GUARANTEE = Guarantee(
     notion="none",
@@ -97,7 +97,7 @@ def system(problem: Problem) -> System:
         learn=learn,
         delete=delete,
         publish=publish,
-        predict=_values if problem.loss.name == "squared" else linear_labels,
+        predict=_values if problem.loss.name == "squared error" else linear_labels,
         secret=lambda state: (state.fit, state.inverse),
         guarantee=GUARANTEE,
         domain=problem.loss.domain,
