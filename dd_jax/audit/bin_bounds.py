@@ -24,8 +24,6 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
 
 NUMBERS_OF_THRESHOLDS = (1, 2, 3, 4, 5, 7, 9, 12, 16)
-# As in the one-event bounds: what part A promises at a bare α is mostly luck.
-CAUTION = 1e-2
 
 
 def renyi_bins(
@@ -132,7 +130,7 @@ def _choose(seen: tails.View, order: float, confidence: float, number: int) -> C
     sum over neighbouring points of rise^q run^{1-q}, and the best path with `number` stops is found
     stop by stop.
     """
-    low, high = seen.promised_limits(CAUTION * (1 - confidence) / (2 * number))
+    low, high = seen.promised_limits(confidence, number)
     across, up = majorant(low, high)
     if len(across) == 2:
         return Choice(-np.inf, np.array([np.argmax(low - high)]))

@@ -18,10 +18,6 @@ from dd_jax.audit import tails
 from dd_jax.audit.types import LowerBound
 from dd_jax.guarantees import checks, renyi
 
-# The event is the one that part A shows to be best beyond doubt: at a bare α the best of many
-# thresholds is mostly the luckiest, far out in a tail, and part B then shows little.
-CAUTION = 1e-5
-
 
 def advantage(
     fit_present, fit_absent, test_present, test_absent, *, confidence: float
@@ -34,7 +30,7 @@ def advantage(
         confidence: 1 - α.
     """
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
-    return _judge("advantage", checked, _difference, confidence)
+    return _judge("advantage", checked, difference, confidence)
 
 
 def hockey_stick(
@@ -58,7 +54,7 @@ def hockey_stick(
     epsilon = float(checks.nonnegative("epsilon", epsilon))
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(excess_mass, epsilon=epsilon)
-    return _judge("hockey_stick", checked, _ways(value, both_ways), confidence)
+    return _judge("hockey_stick", checked, both_or_one(value, both_ways), confidence)
 
 
 def epsilon_at(
@@ -81,7 +77,7 @@ def epsilon_at(
     delta = float(checks.probability("delta", delta))
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(log_excess_ratio, delta=delta)
-    return _judge("epsilon", checked, _ways(value, both_ways), confidence)
+    return _judge("epsilon", checked, both_or_one(value, both_ways), confidence)
 
 
 def gaussian_mu(
@@ -127,7 +123,7 @@ def renyi_binary(
 # --- the value of one event, from a lower limit p of P(E) and an upper limit s of Q(E) ----------
 
 
-def _difference(likely, unlikely):
+def difference(likely, unlikely):
     """P(E) - Q(E)."""
     return likely - unlikely
 
@@ -157,7 +153,7 @@ def coin_divergence(likely, unlikely, *, order: float):
     return np.where(likely > unlikely, np.maximum(value, 0.0), 0.0)
 
 
-def _ways(value: Callable, both_ways: bool) -> Callable:
+def both_or_one(value: Callable, both_ways: bool) -> Callable:
     """One direction's value, or the larger of it and the complement's with the arms exchanged."""
     if not both_ways:
         return value
@@ -170,8 +166,8 @@ def _ways(value: Callable, both_ways: bool) -> Callable:
 
 
 def choose(seen: tails.View, value: Callable, confidence: float) -> int:
-    """Which threshold promises the best bound on part A, at a risk far below α."""
-    low, high = seen.promised_limits(CAUTION * (1 - confidence) / 2)
+    """Which threshold promises the best bound on part A."""
+    low, high = seen.promised_limits(confidence)
     found = value(low, high)
     return int(np.argmax(found if np.max(found) > 0 else low - high))
 

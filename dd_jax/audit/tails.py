@@ -15,6 +15,9 @@ from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 
 MOST_CANDIDATES = 256
+# Part A's best choice at a bare α is mostly the luckiest, far out in a tail, where part B then
+# shows little; at a much smaller risk it is one of which part A is sure.
+CAUTION = 1e-3
 
 
 class Parts(NamedTuple):
@@ -134,11 +137,23 @@ class View(NamedTuple):
         present, absent = (float(np.sqrt(fit * test)) for fit, test in pairs)
         return present, absent
 
-    def promised_limits(self, risk: float) -> tuple[np.ndarray, np.ndarray]:
-        """(p, s) for each threshold at this risk, were the fractions those of `sizes` seeds."""
+    def promised_limits(self, confidence: float, cases: int = 1):
+        """(p, s) for each threshold, at a cautious risk, as if the fractions were of `sizes` seeds.
+
+        Wilson's score limits: approximate, which a choice may be, and quick to compute.
+        """
         size_present, size_absent = self.sizes
-        low = lower_limit(self.present * size_present, size_present, risk)
-        return low, upper_limit(self.absent * size_absent, size_absent, risk)
+        deviation = special.ndtri(CAUTION * (1 - confidence) / (2 * cases))
+        low = _score_limit(self.present, size_present, deviation)
+        return low, _score_limit(self.absent, size_absent, -deviation)
+
+
+def _score_limit(fraction, size: float, deviation: float):
+    """Wilson's limit: the probability that the fraction is `deviation` standard deviations from."""
+    share = deviation**2 / size
+    middle = fraction + share / 2
+    width = np.sqrt(fraction * (1 - fraction) * share + share**2 / 4)
+    return np.clip((middle + np.sign(deviation) * width) / (1 + share), 0.0, 1.0)
 
 
 def view(checked: Parts) -> View:

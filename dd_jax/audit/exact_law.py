@@ -1,0 +1,124 @@
+"""The exact law as a null hypothesis: are two samples N(m, Σ) and N(m + Δ, Σ), as stated?
+
+Where the law is known (linear losses, ridge with a replaced label) it can be tested itself, which
+sees more than any bound: both too much and too little noise, shift or spread. Assumes independent
+seeds in independent arms. Host-side, no JAX.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from dd_jax.errors import InputError
+from dd_jax.guarantees import checks
+from dd_jax.intervals import check_confidence
+
+
+class LawTest(NamedTuple):
+    """Whether samples refute a stated Gaussian law.
+
+    Attributes:
+        refuted: some p-value is below α divided by the number of tests (Bonferroni).
+        p_shift: of the distance between the two means, two-sided.
+        p_direction: of the difference of the means being Δ itself, upper tail; 1 if only the
+            norm of Δ was stated.
+        p_variance_present, p_variance_absent: of the spread of each arm, two-sided.
+        confidence: 1 - α: a true law is refuted with probability at most α.
+        seeds: per arm.
+    """
+
+    refuted: bool
+    p_shift: float
+    p_direction: float
+    p_variance_present: float
+    p_variance_absent: float
+    confidence: float
+    seeds: int
+
+
+def gaussian_law(present, absent, mean_difference, variance, *, confidence: float) -> LawTest:
+    """Test that the arms are N(m + Δ, Σ) and N(m, Σ) for some m, with Δ and Σ as stated.
+
+    With S seeds per arm, whitened by Σ and D the difference of the sample means: (S/2)‖D‖² is
+    noncentral χ²_d with parameter (S/2)‖Δ‖², (S/2)‖D - Δ‖² is central χ²_d, and (S-1) times the
+    trace of either sample covariance is χ²_{d(S-1)}, all exactly.
+
+    Args:
+        present, absent: outputs (S, d) or (S,) of independent seeds.
+        mean_difference: Δ = E[present] - E[absent], of shape (d,); or its norm in Σ = variance · I,
+            a number, for d > 1.
+        variance: the common variance of every coordinate, or the common covariance (d, d).
+        confidence: 1 - α.
+    """
+    check_confidence(confidence)
+    first, second = _table("present", present), _table("absent", absent)
+    if first.shape != second.shape or len(first) < 2:
+        raise InputError(
+            f"the arms have shapes {first.shape} and {second.shape}; "
+            f"give both the same, at least 2 seeds."
+        )
+    seeds, dim = first.shape
+    whiten = _whitener(variance, dim)
+    shift, directed = _shift(mean_difference, whiten, dim)
+    first, second = whiten(first), whiten(second)
+    apart = first.mean(axis=0) - second.mean(axis=0)
+    half = seeds / 2
+    p_shift = _two_sided(stats.ncx2, half * apart @ apart, dim, half * shift @ shift)
+    p_direction = (
+        float(stats.chi2.sf(half * np.sum((apart - shift) ** 2), dim)) if directed else 1.0
+    )
+    p_present, p_absent = (
+        _two_sided(stats.chi2, np.sum((arm - arm.mean(axis=0)) ** 2), dim * (seeds - 1))
+        for arm in (first, second)
+    )
+    p_values = [p_shift, p_present, p_absent] + ([p_direction] if directed else [])
+    refuted = min(p_values) < (1 - confidence) / len(p_values)
+    return LawTest(refuted, p_shift, p_direction, p_present, p_absent, confidence, seeds)
+
+
+def _two_sided(law, value, *parameters) -> float:
+    """Twice the smaller tail; a noncentrality of 0 is a plain χ²."""
+    if law is stats.ncx2 and parameters[-1] == 0:
+        law, parameters = stats.chi2, parameters[:-1]
+    tail = min(law.cdf(value, *parameters), law.sf(value, *parameters))
+    return float(min(2 * tail, 1.0))
+
+
+def _table(name: str, values) -> np.ndarray:
+    table = checks.numbers(name, values)
+    table = table[:, None] if table.ndim == 1 else table
+    if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
+        raise InputError(f"{name} has shape {table.shape}; give finite numbers (seeds, d).")
+    return table
+
+
+def _whitener(variance, dim: int):
+    """The map x ↦ Σ^{-1/2} x on rows."""
+    variance = checks.numbers("variance", variance)
+    if variance.ndim == 0:
+        scale = np.sqrt(checks.positive("variance", variance))
+        return lambda rows: rows / scale
+    if variance.shape != (dim, dim):
+        raise InputError(
+            f"variance has shape {variance.shape}; give a number or a ({dim}, {dim}) covariance."
+        )
+    try:
+        root = np.linalg.cholesky(variance)
+    except np.linalg.LinAlgError:
+        raise InputError(
+            "variance is no positive definite matrix; give a covariance with eigenvalues > 0."
+        ) from None
+    return lambda rows: np.linalg.solve(root, rows.T).T
+
+
+def _shift(mean_difference, whiten, dim: int) -> tuple[np.ndarray, bool]:
+    """The whitened Δ, and whether its direction was stated."""
+    difference = checks.numbers("mean_difference", mean_difference)
+    if difference.shape == (dim,) or (difference.ndim == 0 and dim == 1):
+        return whiten(difference.reshape(1, dim))[0], True
+    if difference.ndim == 0:
+        return whiten(np.eye(1, dim) * difference)[0], False
+    raise InputError(
+        f"mean_difference has shape {difference.shape}; give ({dim},), or its norm as a number."
+    )
