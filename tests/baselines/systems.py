@@ -13,7 +13,20 @@ import jax.numpy as jnp
 from problems import signed
 
 import dd_jax as dd
-from dd_jax.baselines import fixed_model, noisy_gd_system, retraining
+from dd_jax.baselines import (
+    certified_removal,
+    dc_k_means,
+    fixed_model,
+    k_means,
+    langevin,
+    noisy_fine_tuning,
+    noisy_gd_system,
+    pnsgd,
+    projective_residual,
+    q_k_means,
+    retraining,
+    sekhari,
+)
 from dd_jax.baselines.base import System
 from dd_jax.requesters import stack_edits
 
@@ -105,7 +118,157 @@ def forgetful() -> System:
     return good._replace(delete=lambda key, database, edit, state: good.learn(key, database))
 
 
+TARGET = {"epsilon": 1.0, "delta": 1e-2}
+
+
+def langevin_entry(accountant: str) -> Entry:
+    """Langevin unlearning by one of its accountants."""
+    made = langevin.calibrate(
+        PROBLEM,
+        n=N,
+        noise_variance=0.3,
+        learn_steps=4,
+        requests=2,
+        accountant=accountant,
+        **TARGET,
+    )
+    steps = set(made.request_steps)
+    return Entry(
+        functools.cache(lambda: langevin.system(PROBLEM, made)),
+        DATABASE,
+        STREAM,
+        learn_gradients=4 * N,
+        delete_gradients=N * steps.pop() if len(steps) == 1 else None,
+    )
+
+
+def pnsgd_entry() -> Entry:
+    """PNSGD in batches of 5, the last one with three empty places."""
+    sizes = {"n": N, "noise_variance": 1.0, "batch_size": 5, "learn_epochs": 2, "radius": 3.0}
+    made = pnsgd.calibrate(PROBLEM, requests=2, **sizes, **TARGET)
+    assert made.request_steps == (1, 1)
+    return Entry(
+        functools.cache(lambda: pnsgd.system(PROBLEM, made)),
+        DATABASE,
+        STREAM,
+        learn_gradients=2 * N,
+        delete_gradients=N,
+    )
+
+
+def fine_tuning_entry() -> Entry:
+    """Noisy fine-tuning of a small network."""
+    loss = dd.losses.bounded_network(hidden=2)
+    clips = {"model_clip": 1.0, "gradient_clip": 0.5, "step_size": 0.2, "l2": 0.1}
+    made = noisy_fine_tuning.calibrate(num_steps=3, learn_steps=4, **clips, **TARGET)
+
+    def labels(model, features):
+        kernel = model["params"]["Dense_0"]["kernel"]
+        return jnp.sign(jnp.sum(jnp.tanh(features @ kernel), axis=-1))
+
+    return Entry(
+        functools.cache(lambda: noisy_fine_tuning.system(loss, made, predict=labels)),
+        DATABASE,
+        STREAM,
+        learn_gradients=4 * N,
+        delete_gradients=3 * N,
+    )
+
+
+def removal_entry() -> Entry:
+    """Certified removal with noise that lets both requests pass."""
+    claim = {"epsilon": 1.0, "delta": 1e-2}
+    noise = certified_removal.calibrate(PROBLEM, n=N, requests=2, **claim) * 1.01
+    return Entry(
+        functools.cache(lambda: certified_removal.system(PROBLEM, noise=noise, **claim)),
+        DATABASE,
+        STREAM,
+        delete_gradients=2,
+    )
+
+
+def sekhari_entry() -> Entry:
+    """Newton-step unlearning for a batch of two, which is what the stream holds."""
+    claim = {"n": N, "capacity": 2, "epsilon": 1.0, "delta": 1e-2}
+    noise = sekhari.calibrate(PROBLEM, **claim)
+    return Entry(
+        functools.cache(lambda: sekhari.system(PROBLEM, noise=noise, **claim)),
+        DATABASE,
+        STREAM,
+        delete_gradients=2,
+    )
+
+
+@functools.cache
+def projective() -> System:
+    return projective_residual.system(PROBLEM)
+
+
+POINTS = k_means.points(DATABASE.features)
+FAR_POINT = k_means.Points(jnp.array([[3.0, -2.0]]), jnp.ones(1, jnp.int32))
+CLUSTER_STREAM = stack_edits([k_means.deletion(POINTS, [2]), dd.replacement([5], FAR_POINT)])
+
+
+@functools.cache
+def quantised() -> System:
+    return q_k_means.system(clusters=2, iterations=2, spacing=0.5)
+
+
+@functools.cache
+def stale_centroids() -> System:
+    """Q-k-means that never reruns."""
+    good = quantised()
+
+    def delete(key, database, edit, state):
+        return state, good.delete(key, database, edit, state)[1]
+
+    return good._replace(delete=delete)
+
+
+@functools.cache
+def tree() -> System:
+    return dc_k_means.system(clusters=2, iterations=2, branching=2)
+
+
+@functools.cache
+def stale_root() -> System:
+    """DC-k-means that reruns the leaf and leaves the root as it was."""
+    good = tree()
+
+    def delete(key, database, edit, state):
+        served, price = good.delete(key, database, edit, state)
+        return served._replace(model=state.model), price
+
+    return good._replace(delete=delete)
+
+
 SYSTEMS: dict[str, Entry] = {
+    "certified-removal": removal_entry(),
+    "sekhari": sekhari_entry(),
+    "projective-residual": Entry(
+        projective, DATABASE, STREAM, delete_gradients=2, quiet=projective
+    ),
+    "q-k-means": Entry(
+        quantised,
+        POINTS,
+        CLUSTER_STREAM,
+        learn_gradients=3 * N,
+        exact=True,
+        mutant=stale_centroids,
+    ),
+    "dc-k-means": Entry(
+        tree,
+        POINTS,
+        CLUSTER_STREAM,
+        learn_gradients=3 * (N + 4),
+        delete_gradients=3 * (N // 2 + 4),
+        exact=True,
+        mutant=stale_root,
+    ),
+    "langevin": langevin_entry("published"),
+    "langevin-optimal": langevin_entry("optimal"),
+    "pnsgd": pnsgd_entry(),
+    "noisy-fine-tuning": fine_tuning_entry(),
     "noisy-gd": noisy("optimal"),
     "noisy-gd-paper": noisy("paper"),
     "retraining": Entry(
