@@ -65,7 +65,7 @@ def flatten(outputs: PyTree, name: str = "the outputs") -> np.ndarray:
 
     A leaf of shape (S, k, d) (k releases) takes k·d columns, release after release.
     """
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(outputs)]
+    leaves = [_numbers(leaf, name) for leaf in jax.tree.leaves(outputs)]
     shapes = [leaf.shape for leaf in leaves]
     if not leaves or any(not shape for shape in shapes) or len({s[0] for s in shapes}) > 1:
         raise InputError(
@@ -74,7 +74,7 @@ def flatten(outputs: PyTree, name: str = "the outputs") -> np.ndarray:
     seeds = shapes[0][0]
     if not seeds or not sum(leaf.size for leaf in leaves):
         raise InputError(f"{name} has leaves of shapes {shapes}; give at least one seed of output.")
-    table = np.concatenate([_numbers(leaf, name).reshape(seeds, -1) for leaf in leaves], axis=1)
+    table = np.concatenate([leaf.reshape(seeds, -1) for leaf in leaves], axis=1)
     wrong = np.flatnonzero(~np.isfinite(table).all(axis=1))
     if wrong.size:
         raise InputError(
@@ -84,13 +84,12 @@ def flatten(outputs: PyTree, name: str = "the outputs") -> np.ndarray:
     return table
 
 
-def _numbers(leaf: np.ndarray, name: str) -> np.ndarray:
-    try:
-        return leaf.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{name} holds {leaf.dtype}; release real numbers, whole numbers or booleans."
-        ) from None
+def _numbers(leaf: Any, name: str) -> np.ndarray:
+    """One leaf as float64; refuses keys, text and complex numbers."""
+    kind = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+    if not any(jnp.issubdtype(kind, real) for real in (np.bool_, np.integer, np.floating)):
+        raise InputError(f"{name} holds {kind}; release real numbers, whole numbers or booleans.")
+    return np.asarray(leaf).astype(np.float64)
 
 
 def split(samples: Samples, share: float) -> tuple[Samples, Samples]:

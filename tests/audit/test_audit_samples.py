@@ -44,7 +44,9 @@ def test_large_whole_numbers_and_low_precision_survive():
         (((np.zeros(3), np.zeros(2)),) * 2, "give every leaf the same leading seed axis"),
         ((np.zeros((0, 2)), np.zeros((0, 2))), "give at least one seed of output"),
         ((np.zeros((2, 0)), np.zeros((2, 0))), "give at least one seed of output"),
-        ((np.array(["a"]), np.array(["b"])), "release real numbers, whole numbers or booleans"),
+        ((np.array(["1"]), np.array(["2"])), "release real numbers, whole numbers or booleans"),
+        ((np.ones(2, complex), np.ones(2, complex)), "present holds complex128; release real"),
+        ((jax.random.split(jax.random.key(0)),) * 2, "present holds key<fry>; release real"),
     ],
 )
 def test_samples_that_cannot_be_compared_are_refused(pair, says):
