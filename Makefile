@@ -6,13 +6,14 @@ READY := $(VENV)/.ready
 RESULTS ?= results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test check bench format lock clean
+.PHONY: help setup report test check bench pictures format lock clean
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html"
 	@echo "make test     set up, then run the whole test suite"
 	@echo "make check    style, types, import layers"
 	@echo "make bench    speed as ratios to this machine's matrix product"
+	@echo "make pictures draw the pictures of docs/attacks anew"
 	@echo "make format   rewrite the sources in the project's style"
 	@echo "make lock     pin the newest versions that fit pyproject.toml"
 	@echo "make clean    remove the environment, caches and results"
@@ -41,6 +42,11 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/dd-jax bench
+
+# Only by hand: the pictures are part of the documentation, and take some minutes.
+pictures: $(READY)
+	for page in docs/attacks/[a-z]*.md; do name=$$(basename $$page .md); \
+	    $(BIN)/dd-jax attack $$name --picture docs/attacks/$$name.svg || exit; done
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

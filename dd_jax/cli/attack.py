@@ -1,6 +1,7 @@
 """`dd-jax attack`: play one of the violations and show what it refutes."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -27,6 +28,8 @@ class Config:
     """List the attacks, one line each."""
     json: Switch = False
     """Print one JSON object."""
+    picture: Path | None = None
+    """Draw the result into this file (.png, .svg or .pdf)."""
     seed: int = 0
     """Seed of all randomness."""
     seeds: int | None = None
@@ -59,7 +62,7 @@ class Config:
     """ε_dd of a record deleted by Noisy-GD."""
 
 
-NOT_PARAMETERS = ("name", "list", "json", "seed")
+NOT_PARAMETERS = ("name", "list", "json", "picture", "seed")
 
 
 def main(config: Config) -> int:
@@ -70,10 +73,16 @@ def main(config: Config) -> int:
         raise InputError(f"name an attack, one of {', '.join(sorted(ATTACKS))}.")
     attack = find(config.name)
     parameters = _parameters(config)
+    if config.picture is not None:
+        from experiments import attack_pictures
+
+        attack_pictures.check_path(config.picture)
     # JAX is imported only here, so that help and listing stay quick.
     import jax
 
     result = attack.run(jax.random.key(config.seed), **parameters)
+    if config.picture is not None:
+        attack_pictures.save(result, config.picture)
     if config.json:
         print_json(result.to_json())
     else:
