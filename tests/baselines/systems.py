@@ -21,14 +21,21 @@ from dd_jax.baselines import (
     langevin,
     noisy_fine_tuning,
     noisy_gd_system,
+    noisy_m_a_sgd,
+    perturbed_gd,
     pnsgd,
     projective_residual,
     q_k_means,
     retraining,
     sekhari,
+    sisa,
 )
-from dd_jax.baselines.base import System
+from dd_jax.baselines.base import System, cost
+from dd_jax.baselines.calibration import Constants
 from dd_jax.requesters import stack_edits
+
+# Programs of tests run once or twice: unoptimised code is ready three times sooner.
+quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": "0"})
 
 N, DIM = 12, 2
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=0.2)
@@ -215,31 +222,63 @@ def quantised() -> System:
 
 
 @functools.cache
-def stale_centroids() -> System:
-    """Q-k-means that never reruns."""
-    good = quantised()
-
-    def delete(key, database, edit, state):
-        return state, good.delete(key, database, edit, state)[1]
-
-    return good._replace(delete=delete)
-
-
-@functools.cache
 def tree() -> System:
     return dc_k_means.system(clusters=2, iterations=2, branching=2)
 
 
-@functools.cache
-def stale_root() -> System:
-    """DC-k-means that reruns the leaf and leaves the root as it was."""
-    good = tree()
+def stale(make: Callable[[], System]) -> Callable[[], System]:
+    """A version that changes nothing, whatever is requested."""
 
     def delete(key, database, edit, state):
-        served, price = good.delete(key, database, edit, state)
-        return served._replace(model=state.model), price
+        del key, database, edit
+        return state, cost()
 
-    return good._replace(delete=delete)
+    return functools.cache(lambda: make()._replace(delete=delete))
+
+
+CONSTANTS = Constants.of_problem(PROBLEM)
+PERTURBED = perturbed_gd.calibrate(CONSTANTS, n=N, delete_steps=3, **TARGET)
+STATELESS = perturbed_gd.calibrate_stateless(
+    CONSTANTS, n=N, dim=DIM, max_requests=2, form="best", **TARGET
+)
+
+
+def perturbed(made: perturbed_gd.Calibration) -> Entry:
+    """Perturbed-GD with one of its calibrations."""
+
+    def quiet():
+        return perturbed_gd.system(PROBLEM, made.replace(noise_deviation=0.0))
+
+    return Entry(
+        functools.cache(lambda: perturbed_gd.system(PROBLEM, made)),
+        DATABASE,
+        STREAM,
+        learn_gradients=N * made.learn_steps,
+        delete_gradients=N * made.delete_steps,
+        quiet=functools.cache(quiet),
+    )
+
+
+STEPS, BATCH = 6, 4
+# Less noise and longer steps than its calibration, so that few seeds tell right from wrong.
+ACCELERATED = noisy_m_a_sgd.Calibration(1.0, N, BATCH, STEPS, 1.0, 5.0, 0.3)
+
+
+@functools.cache
+def accelerated() -> System:
+    return noisy_m_a_sgd.system(PROBLEM, ACCELERATED)
+
+
+SHARDS, SLICES = 2, 2
+CLIPPED = dd.Problem(dd.losses.logistic(), l2=0.2, clip_norm=0.5)
+
+
+@functools.cache
+def sharded(private: bool = False) -> System:
+    training = sisa.Training(PROBLEM, num_steps=3, step_size=2.0)
+    if private:
+        training = training._replace(problem=CLIPPED, noise_multiplier=1.0)
+    return sisa.system(training, SHARDS, SLICES)
 
 
 SYSTEMS: dict[str, Entry] = {
@@ -254,7 +293,7 @@ SYSTEMS: dict[str, Entry] = {
         CLUSTER_STREAM,
         learn_gradients=3 * N,
         exact=True,
-        mutant=stale_centroids,
+        mutant=stale(quantised),
     ),
     "dc-k-means": Entry(
         tree,
@@ -263,7 +302,7 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=3 * (N + 4),
         delete_gradients=3 * (N // 2 + 4),
         exact=True,
-        mutant=stale_root,
+        mutant=stale(tree),
     ),
     "langevin": langevin_entry("published"),
     "langevin-optimal": langevin_entry("optimal"),
@@ -288,5 +327,31 @@ SYSTEMS: dict[str, Entry] = {
         delete_gradients=0,
         exact=True,
         moves=False,
+    ),
+    "perturbed-gd": perturbed(PERTURBED),
+    "perturbed-gd-stateless-best": perturbed(STATELESS),
+    "noisy-m-a-sgd": Entry(
+        accelerated,
+        DATABASE,
+        STREAM,
+        learn_gradients=STEPS * BATCH,
+        exact=True,
+        mutant=stale(accelerated),
+    ),
+    # Two stages of two steps: over the first half of the places, then over all of them.
+    "sisa": Entry(
+        sharded,
+        DATABASE,
+        STREAM,
+        learn_gradients=2 * N // 2 + 2 * N,
+        exact=True,
+        mutant=stale(sharded),
+    ),
+    "sisa-private": Entry(
+        functools.cache(lambda: sharded(private=True)),
+        DATABASE,
+        STREAM,
+        learn_gradients=2 * N // 2 + 2 * N,
+        exact=True,
     ),
 }

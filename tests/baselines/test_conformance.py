@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from systems import SYSTEMS, Entry
+from systems import SYSTEMS, Entry, quick_jit
 
 import dd_jax as dd
 from dd_jax.baselines.base import Guarantee, System, metered, stored_bytes
@@ -40,8 +40,7 @@ def program(system: System):
     def many(keys, database, stream):
         return jax.vmap(one, in_axes=(0, None, None))(keys, database, stream)
 
-    # These programs run once or twice: unoptimised code is ready three times sooner.
-    return jax.jit(many, compiler_options={"xla_backend_optimization_level": "0"})
+    return quick_jit(many)
 
 
 def play(system: System, database, stream, *, seed=0):
