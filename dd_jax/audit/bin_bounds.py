@@ -71,24 +71,24 @@ def least_divergence(order: float, low, high) -> float:
 
 def majorant(low, high) -> tuple[np.ndarray, np.ndarray]:
     """The vertices (S, P) of the least concave curve above (0,0), the points (U_j, L_j), (1,1)."""
-    low, high = low[high < 1], high[high < 1]
     rank = np.lexsort((-low, high))
-    across = np.concatenate([[0.0], high[rank], [1.0]])
-    up = np.concatenate([[0.0], low[rank], [1.0]])
-    kept = [0]
-    for new in range(1, len(across)):
-        if across[new] <= across[kept[-1]] or (new < len(across) - 1 and up[new] <= up[kept[-1]]):
-            continue
-        while len(kept) > 1 and _bends_up(across, up, kept[-2], kept[-1], new):
-            kept.pop()
-        kept.append(new)
-    return across[kept], up[kept]
+    kept = [(0.0, 0.0)]
+    for point in zip(high[rank].tolist(), low[rank].tolist(), strict=True):
+        if kept[-1][0] < point[0] < 1 and point[1] > kept[-1][1]:
+            _add(kept, point)
+    _add(kept, (1.0, 1.0))
+    across, up = np.array(kept).T
+    return across, up
 
 
-def _bends_up(x, y, first: int, middle: int, last: int) -> bool:
-    """Whether the middle point lies on or below the chord."""
-    rise = (y[middle] - y[first]) * (x[last] - x[first])
-    return bool(rise <= (y[last] - y[first]) * (x[middle] - x[first]))
+def _add(kept: list[tuple[float, float]], point: tuple[float, float]) -> None:
+    """Append a point, once those that it leaves on or below a chord are gone."""
+    while len(kept) > 1:
+        (x, y), (x_last, y_last) = kept[-2], kept[-1]
+        if (y_last - y) * (point[0] - x) > (point[1] - y) * (x_last - x):
+            break
+        kept.pop()
+    kept.append(point)
 
 
 def dual_bound(order: float, ratios, across, up) -> float:

@@ -9,7 +9,7 @@ independent of each other: risks are added. Host-side, no JAX.
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
@@ -92,7 +92,7 @@ def lower_limit(hits, trials, risk: float):
     """
     hits = np.asarray(hits, dtype=np.float64)
     some = np.maximum(hits, np.finfo(np.float64).tiny)
-    return np.where(hits > 0, stats.beta.ppf(risk, some, trials - hits + 1), 0.0)
+    return np.where(hits > 0, special.betaincinv(some, trials - hits + 1, risk), 0.0)
 
 
 def upper_limit(hits, trials, risk: float):
