@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax.audit.gates import gates_for
+from dd_jax.audit.samples import check_seeds
 from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
@@ -95,13 +97,15 @@ def run(
     """
     check_confidence(confidence)
     cases = _chosen(setting, names)
+    each = simultaneous(confidence, len(cases))
+    for case in cases:
+        _check_seeds(case, seeds, each)
     needed = [name for name in setting.interactions if any(c.interaction == name for c in cases)]
     pairs = {}
     for place, name in enumerate(setting.interactions):
         if name in needed:
             place_key = jax.random.fold_in(key, place)
             pairs[name] = sample(setting, name, place_key, seeds, keep, say)
-    each = simultaneous(confidence, len(cases))
     return [judge(case, setting, pairs[case.interaction], each, say) for case in cases]
 
 
@@ -113,6 +117,12 @@ def _chosen(setting: Setting, names: Sequence[str] | None) -> list[Case]:
                 f"{setting.name} has no claim {name!r}; choose from {', '.join(known)}."
             )
     return [case for case in setting.cases if names is None or case.name in names]
+
+
+def _check_seeds(case: Case, seeds: int, confidence: float) -> None:
+    """Refuse before anything is run what `audit` would refuse after it."""
+    tests = sum(len(gate.directions) for gate in gates_for(case.claim, case.gates))
+    check_seeds(seeds, case.score.share, simultaneous(confidence, tests), tests)
 
 
 def sample(

@@ -1,0 +1,252 @@
+"""`dd-jax audit`: what samples say about certificates: audited ≤ exact ≤ certified."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from dd_jax.cli.output import number, print_json, print_table
+from dd_jax.errors import InputError
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Audit certificates by running whole interactions in two worlds, with a record and without.
+
+    For each claim: a lower bound that samples prove (audited), the true value where it is known
+    (exact), what the optimal and the paper's certificate promise, and the smallest violation that
+    would have been caught. Chunks of seeds are kept under --results, so that a killed run goes on
+    where it stopped. Exit status 1: a claim of this library was refuted, or a control failed.
+    """
+
+    setting: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="SETTING")]] = None
+    """linear (exact laws) or logistic (real digits); linear by default."""
+    claim: tuple[str, ...] = ()
+    """Claims to judge, all of the setting's by default."""
+    list: Switch = False
+    """List the settings and their claims."""
+    controls: Switch = False
+    """Audit broken curators, which must be flagged, beside correct ones, which must not."""
+    coverage: Switch = False
+    """Count the false alarms of every bound where the truth is known."""
+    seeds: int | None = None
+    """Seeds in each world; of one replay with --coverage."""
+    replays: int | None = None
+    """Replays: 20 of each control, 2000 of each bound."""
+    confidence: float | None = None
+    """Confidence of all verdicts together: 0.95; 0.999 with --controls. With --coverage: 0.95, of
+    each bound."""
+    order: float = 2.0
+    """Rényi order q of the budgets."""
+    seed: int = 0
+    """Seed of all randomness."""
+    results: Path = Path("results")
+    """Folder for chunks of seeds; made if it is missing."""
+    resume: bool = True
+    """Use the chunks that are there."""
+    save: bool = True
+    """Keep chunks."""
+    json: Switch = False
+    """Print one JSON object."""
+
+
+def main(config: Config) -> int:
+    """Audit a setting, the controls or the bounds; returns the exit status."""
+    chosen = [name for name in ("list", "controls", "coverage") if getattr(config, name)]
+    if len(chosen) > 1 or (chosen and (config.setting or config.claim)):
+        raise InputError("give one of a setting, --list, --controls and --coverage; drop the rest.")
+    if config.results.exists() and not config.results.is_dir():
+        raise InputError(f"--results {config.results} is a file; name a folder.")
+    _say("dd-jax audit: starting JAX …")
+    run = {"list": _list, "controls": _controls, "coverage": _coverage}
+    return run[chosen[0]](config) if chosen else _setting(config)
+
+
+def _say(text: str) -> None:
+    """Progress goes to standard error, so that a pipe gets the result alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _given(config: Config, *names: str) -> dict[str, Any]:
+    """The options among these that were given."""
+    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+
+
+# --- a setting ----------------------------------------------------------------------------------
+
+
+def _setting(config: Config) -> int:
+    import jax
+
+    from experiments import audit_runs
+
+    if config.replays is not None:
+        raise InputError("--replays belongs to --controls and --coverage; drop it.")
+    name = config.setting or "linear"
+    setting = audit_runs.find(name, config.order)
+    folder = config.results / "audit" if config.save else None
+    judged = audit_runs.run(
+        setting,
+        jax.random.key(config.seed),
+        audit_runs.DEFAULT_SEEDS[name] if config.seeds is None else config.seeds,
+        confidence=0.95 if config.confidence is None else config.confidence,
+        keep=audit_runs.Keep(folder, config.resume),
+        say=_say,
+        names=config.claim or None,
+    )
+    rows = [found.to_dict() for found in judged]
+    values = _summary(config, setting, rows)
+    if config.json:
+        print_json(values)
+    else:
+        _print_setting(setting, values)
+    return int(values["verdict"] == "refuted")
+
+
+def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
+    """The claim that samples came closest to, or beyond, at the top; all claims below."""
+    closest = max(rows, key=lambda row: row["audited"] / row["certified"])
+    confidence = 0.95 if config.confidence is None else config.confidence
+    return {
+        "setting": setting.name,
+        "order": config.order,
+        "seed": config.seed,
+        "confidence": confidence,
+        "seeds": closest["seeds"],
+        "verdict": "refuted" if any(r["verdict"] == "refuted" for r in rows) else "consistent",
+        "claim": closest["name"],
+        **{key: closest[key] for key in ("audited", "exact", "certified", "paper")},
+        "claims": rows,
+    }
+
+
+def _print_setting(setting, values: dict) -> None:
+    order, power = values["order"], values["claims"][0]["power"]
+    columns = ("claim", "audited", "exact", "certified", "paper", "verdict", "would catch")
+    print_table(
+        f"{setting.summary}: R_{order:g}, {values['seeds']:,} seeds in each world, "
+        f"{values['confidence']:.4g} confidence in all together",
+        (*columns, "aud./exact", "paper/cert."),
+        [
+            (
+                f"{row['name']}: {row['words']}",
+                *(row[key] for key in ("audited", "exact", "certified", "paper", "verdict")),
+                row["detectable"],
+                row["audited_over_exact"],
+                row["paper_over_certified"],
+            )
+            for row in values["claims"]
+        ],
+    )
+    print(
+        f"audited: the truth is at least this. would catch: the least truth that is refuted with "
+        f"probability {power:g}. paper: the same settings under the paper's accountant. A claim "
+        f"that is consistent is not thereby proved."
+    )
+
+
+# --- lists, controls, coverage ------------------------------------------------------------------
+
+
+def _list(config: Config) -> int:
+    from experiments import audit_runs
+
+    settings = [audit_runs.find(name, config.order) for name in audit_runs.SETTINGS]
+    if config.json:
+        found = [
+            {
+                "name": setting.name,
+                "summary": setting.summary,
+                "seeds": audit_runs.DEFAULT_SEEDS[setting.name],
+                "claims": {case.name: case.words for case in setting.cases},
+            }
+            for setting in settings
+        ]
+        print_json({"settings": found})
+        return 0
+    for setting in settings:
+        print(f"{setting.name}: {setting.summary}")
+        for case in setting.cases:
+            print(f"    {case.name:<20}  {case.words}")
+    return 0
+
+
+def _controls(config: Config) -> int:
+    import jax
+
+    from dd_jax.audit.controls import run_controls
+
+    rows = run_controls(
+        jax.random.key(config.seed),
+        progress=lambda done, total: _say(f"controls: {done} of {total}"),
+        **_given(config, "seeds", "replays", "confidence"),
+    )
+    passed = all(row.as_expected for row in rows)
+    if config.json:
+        print_json({"passed": passed, "controls": [row.to_dict() for row in rows]})
+        return int(not passed)
+    columns = ("control", "gate", "seeds", "flagged", "power", "correct flagged", "false alarms")
+    print_table(
+        "Controls: mutants must be flagged, correct curators and nulls must not",
+        columns,
+        [
+            (
+                row.control,
+                row.gate,
+                row.seeds,
+                _yes(row.flagged),
+                _rate(row.power),
+                _yes(row.correct_flagged),
+                _rate(row.false_alarms),
+            )
+            for row in rows
+        ],
+    )
+    print("all as expected" if passed else "NOT as expected: see the columns 'flagged'")
+    return int(not passed)
+
+
+def _yes(value: bool | None) -> str | None:
+    return None if value is None else ("yes" if value else "no")
+
+
+def _rate(estimate) -> str | None:
+    """A rate with its interval."""
+    if estimate is None:
+        return None
+    return f"{number(estimate.value)} [{estimate.low:.2g}, {estimate.high:.2g}]"
+
+
+def _coverage(config: Config) -> int:
+    import jax
+
+    from experiments import audit_coverage
+
+    rows = audit_coverage.run(
+        jax.random.key(config.seed), say=_say, **_given(config, "seeds", "replays", "confidence")
+    )
+    sound = all(row.sound for row in rows)
+    if config.json:
+        print_json({"sound": sound, "bounds": [row.to_dict() for row in rows]})
+        return int(not sound)
+    allowed = rows[0].allowed
+    print_table(
+        f"False alarms over {rows[0].false_alarms.trials:,} replays; {allowed:.2g} is allowed",
+        ("bound", "pair", "truth", "above the truth", "above 0", "sound"),
+        [
+            (
+                row.bound,
+                row.pair,
+                row.truth,
+                _rate(row.false_alarms),
+                row.positive,
+                _yes(row.sound),
+            )
+            for row in rows
+        ],
+    )
+    return int(not sound)
