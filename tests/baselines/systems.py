@@ -261,7 +261,7 @@ def perturbed(made: perturbed_gd.Calibration) -> Entry:
 
 STEPS, BATCH = 6, 4
 # Less noise and longer steps than its calibration, so that few seeds tell right from wrong.
-ACCELERATED = noisy_m_a_sgd.Calibration(1.0, N, BATCH, STEPS, 1.0, 5.0, 0.3)
+ACCELERATED = noisy_m_a_sgd.Calibration(1.0, N, BATCH, STEPS, 1.0, 5.0, 0.2)
 
 
 @functools.cache

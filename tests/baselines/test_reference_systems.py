@@ -1,0 +1,84 @@
+"""Noisy-GD's calibrations, retraining and the fixed model."""
+
+import jax
+import numpy as np
+import pytest
+from systems import DATABASE, DIM, LOUD, PROBLEM, N, quick_jit, retrained
+
+import dd_jax as dd
+from dd_jax.baselines import fixed_model, noisy_gd_system
+from dd_jax.errors import InputError
+from dd_jax.guarantees import renyi
+
+TARGET = {"n": 500, "dim": 20, "epsilon": 0.5, "delta": 1e-5, "epsilon_private": 4.0}
+
+
+def test_the_optimal_calibration_is_exact_in_pairs():
+    """σ² and K_U by hand from μ: 2L²(2 - ηλ)/(λμ²n²) and ⌈log(μ_dp/μ_dd)/(-log(1 - ηλ))⌉."""
+    made = noisy_gd_system.calibrate(PROBLEM, **TARGET)
+    private, deleted = (renyi.gdp_from_epsilon_delta(e, 1e-5) for e in (4.0, 0.5))
+    shrink = made.step_size * 0.2
+    variance = 2 * (2 - shrink) / (0.2 * private**2 * 500**2)
+    assert made.noise_variance == pytest.approx(variance, rel=1e-9)
+    steps = np.ceil(np.log(private / deleted) / -np.log1p(-shrink))
+    assert made.delete_steps == steps
+    claim = noisy_gd_system.guarantee(made)
+    assert (claim.notion, claim.delta, claim.order) == ("data-deletion", 1e-5, None)
+    assert claim.epsilon <= 0.5
+    assert claim.keeps == "nothing"
+
+
+def test_the_paper_calibration_goes_through_its_own_conversion():
+    """R_q ≤ qρ with ρ + 2√(ρ log(1/δ)) = ε: 4L²/(λσ²n²) for what stays, e^{-ηλK/2} of it after."""
+    made = noisy_gd_system.calibrate(PROBLEM, accountant="paper", **TARGET)
+    staying = 4 / (0.2 * made.noise_variance * 500**2)
+    assert renyi.epsilon_simple_linear(staying, 1e-5) == pytest.approx(4.0, rel=1e-9)
+
+    def deleted(steps):
+        left = staying * np.exp(-made.step_size * 0.2 * steps / 2)
+        return renyi.epsilon_simple_linear(left, 1e-5)
+
+    assert deleted(made.delete_steps) <= 0.5 < deleted(made.delete_steps - 1)
+    claim = noisy_gd_system.guarantee(made, delta=1e-5)
+    assert claim.epsilon <= 0.5
+    renyi_claim = noisy_gd_system.guarantee(made)
+    assert (renyi_claim.order, renyi_claim.delta) == (2, None)
+
+
+def test_the_optimal_accountant_is_cheaper_and_quieter():
+    paper = noisy_gd_system.calibrate(PROBLEM, accountant="paper", **TARGET)
+    optimal = noisy_gd_system.calibrate(PROBLEM, **TARGET)
+    assert optimal.delete_steps < paper.delete_steps
+    assert optimal.noise_variance < paper.noise_variance
+
+
+def test_a_private_release_that_need_not_delete_runs_one_step():
+    made = noisy_gd_system.calibrate(PROBLEM, **TARGET | {"epsilon_private": None})
+    assert made.delete_steps == 1
+    with pytest.raises(InputError, match=r"epsilon_private = 0\.1 is below epsilon = 0\.5"):
+        noisy_gd_system.calibrate(PROBLEM, **TARGET | {"epsilon_private": 0.1})
+
+
+def test_retraining_forgets_its_state():
+    """The same key and edited database give the same model, whatever was there before."""
+    system = retrained()
+    edit = dd.deletion(PROBLEM.loss, DATABASE, [2])
+    other = dd.apply_edit(DATABASE, dd.replacement([2], jax.tree.map(lambda a: a[:1], DATABASE)))
+
+    @quick_jit
+    def delete(key, database, state):
+        return system.delete(key, database, edit, state)
+
+    first, spent = delete(jax.random.key(1), DATABASE, np.zeros(DIM, np.float32))
+    second, _ = delete(jax.random.key(1), other, np.ones(DIM, np.float32))
+    np.testing.assert_array_equal(first, second)
+    assert (int(spent.gradients), int(spent.retrained)) == (N * LOUD.learn_steps, 1)
+
+
+def test_the_fixed_model_sees_nothing():
+    system = fixed_model.system(PROBLEM)
+    state, spent = system.learn(jax.random.key(0), DATABASE)
+    np.testing.assert_array_equal(state, np.zeros(DIM))
+    assert sum(int(count) for count in spent) == 0
+    assert system.guarantee.epsilon == 0
+    np.testing.assert_array_equal(system.predict(state, DATABASE.features), np.zeros(N))

@@ -1,0 +1,159 @@
+"""SISA with slices: stages by hand, checkpoints, an exact meter, the noise of private shards."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from systems import DATABASE, DIM, PROBLEM, SHARDS, SLICES, N, quick_jit, sharded
+
+import dd_jax as dd
+from dd_jax.baselines import sisa
+from dd_jax.errors import InputError
+from dd_jax.guarantees import renyi
+
+STAGE = 2  # steps of each of the two stages: 2e/(R + 1) with e = 3
+
+
+@pytest.fixture(scope="module")
+def deletes():
+    """One learned state, and the request that replaces any two rows, compiled once."""
+    system = sharded()
+    state, spent = quick_jit(system.learn)(jax.random.key(0), DATABASE)
+    return state, spent, quick_jit(system.delete)
+
+
+RECORDS = dd.Labelled(jnp.array([[1.0, 0.0], [0.0, 0.9]]), jnp.array([-1.0, 1.0]))
+
+
+def edit_of(*rows):
+    return dd.Edit(jnp.array(rows, jnp.int32), RECORDS)
+
+
+def by_hand(database, rows):
+    """The models after both stages of one shard, in float64."""
+    features, label = (np.asarray(leaf, np.float64)[rows] for leaf in database)
+    theta, stages = np.zeros(DIM), []
+    for size in (len(rows) // 2, len(rows)):
+        for _ in range(STAGE):
+            pull = label[:size] / (1 + np.exp(label[:size] * (features[:size] @ theta)))
+            theta = theta - 2.0 * (0.2 * theta - pull @ features[:size] / size)
+        stages.append(theta)
+    return stages
+
+
+def check_models(state, database):
+    for shard, rows in enumerate(np.asarray(state.deal)):
+        first, last = by_hand(database, rows)
+        np.testing.assert_allclose(state.checkpoints[shard, 0], first, atol=1e-5)
+        np.testing.assert_allclose(state.models[shard], last, atol=1e-5)
+
+
+def test_stages_grow_over_the_slices(deletes):
+    state, spent, _ = deletes
+    assert state.deal.shape == (SHARDS, N // SHARDS)
+    check_models(state, DATABASE)
+    assert spent.gradients == STAGE * (N // 2) + STAGE * N
+
+
+def place_of(state, row):
+    shard, place = np.argwhere(np.asarray(state.deal) == row)[0]
+    return int(shard), int(place) // (N // SHARDS // SLICES)
+
+
+def gradients_by_hand(state, rows) -> int:
+    """Each hit shard is trained anew from its first hit slice on, 3 and 6 records a stage."""
+    first: dict[int, int] = {}
+    for row in rows:
+        shard, part = place_of(state, row)
+        first[shard] = min(part, first.get(shard, SLICES))
+    return sum(STAGE * (3 * (part == 0) + 6) for part in first.values())
+
+
+def test_a_request_goes_back_to_the_checkpoint_before_the_hit_slice(deletes):
+    state, _, delete = deletes
+    seen = set()
+    for row in range(N):
+        # The second replacement names no row: it must neither count nor hit.
+        after, spent = delete(jax.random.key(1), DATABASE, edit_of(row, N), state)
+        check_models(after, dd.apply_edit(DATABASE, edit_of(row, N)))
+        shard, part = place_of(state, row)
+        other = 1 - shard
+        np.testing.assert_array_equal(after.models[other], state.models[other])
+        kept = np.array_equal(after.checkpoints[shard], state.checkpoints[shard])
+        assert kept == (part == 1)
+        assert spent.gradients == gradients_by_hand(state, [row]) == (18 if part == 0 else 12)
+        assert spent.retrained == 0
+        seen.add((shard, part))
+    assert len(seen) == SHARDS * SLICES
+
+
+def test_two_rows_can_hit_two_shards(deletes):
+    state, _, delete = deletes
+    costs = set()
+    for rows in ((0, 1), (2, 7), (4, 9), (3, 11), (5, 6), (8, 10)):
+        after, spent = delete(jax.random.key(1), DATABASE, edit_of(*rows), state)
+        check_models(after, dd.apply_edit(DATABASE, edit_of(*rows)))
+        assert spent.gradients == gradients_by_hand(state, rows)
+        assert bool(spent.retrained) == (int(spent.gradients) == 36)
+        costs.add(int(spent.gradients))
+    assert max(costs) == 36
+    assert min(costs) <= 18
+
+
+def test_a_request_that_names_no_row_costs_nothing(deletes):
+    state, _, delete = deletes
+    after, spent = delete(jax.random.key(1), DATABASE, edit_of(N, -1), state)
+    assert spent.gradients == 0
+    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_slices_visit_as_many_records_as_epochs_over_the_shard():
+    for epochs, slices in ((3, 2), (10, 4), (30, 1), (6, 5)):
+        steps = sisa.stage_steps(epochs, slices)
+        visited = sum(steps * k / slices for k in range(1, slices + 1))
+        assert visited == pytest.approx(epochs)
+
+
+def test_empty_places_are_dealt_and_cost_nothing():
+    deal = np.asarray(sisa.draw_deal(jax.random.key(0), 10, 2, 3))
+    assert deal.shape == (2, 6)
+    np.testing.assert_array_equal(np.sort(deal.ravel()), np.arange(12))
+    training = sisa.Training(PROBLEM, num_steps=4, step_size=1.0)
+    spent = np.asarray(sisa.stage_gradients(jnp.asarray(deal), 10, training, 3))
+    for shard in range(2):
+        real = [int(np.sum(deal[shard, : 2 * k] < 10)) for k in (1, 2, 3)]
+        np.testing.assert_array_equal(spent[shard], 2 * np.array(real))
+
+
+@pytest.mark.parametrize(
+    ("steps", "slices", "epsilon", "delta"), [(30, 1, 1.0, 1e-5), (6, 2, 4, 0.01)]
+)
+def test_the_noise_of_private_shards_meets_its_budget(steps, slices, epsilon, delta):
+    multiplier = sisa.calibrate(steps, slices, epsilon=epsilon, delta=delta)
+    seen = slices * 2 * steps / (slices + 1)  # steps that see a record of the first slice
+    mu = math.sqrt(seen) * 2 / multiplier  # each moves the sum by 2C under noise of z·C
+    assert renyi.gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert renyi.gdp_epsilon(mu * 1.01, delta) > epsilon
+
+
+def test_the_claims_of_both_forms():
+    plain, private = sharded().guarantee, sharded(private=True).guarantee
+    assert plain.epsilon == private.epsilon == 0
+    assert plain.adaptive.startswith("no")
+    assert "not known" in private.adaptive
+    assert plain.private == "no"
+
+
+def test_refusals():
+    training = sisa.Training(PROBLEM, num_steps=4, step_size=1.0)
+    with pytest.raises(InputError, match=r"num_steps = 4 is not a multiple of .* for example 6"):
+        sisa.system(training, 2, 2)
+    with pytest.raises(InputError, match="slices = 0"):
+        sisa.system(training, 2, 0)
+    with pytest.raises(InputError, match="shards = 1; SISA needs at least 2"):
+        sisa.system(training, 1)
+    with pytest.raises(InputError, match="epsilon = 0"):
+        sisa.calibrate(4, epsilon=0, delta=1e-5)
