@@ -95,6 +95,22 @@ def test_a_renyi_claim_alone_never_goes_through_gaussian_dp():
         audit(coins, claim, scores=FIRST, gates=["gaussian_mu"])
 
 
+def test_only_a_linear_claim_is_judged_at_a_lower_order():
+    # R_8 = 0.594 and R_2 = 0.405: true at order 8, false if it were linear in the order.
+    rng = np.random.default_rng(1)
+    coins = [rng.random((20_000, 1)) < p for p in (2 / 3, 1 / 3)]
+    exact = np.log(2**8 / 3 + 2**-7 / 3) / 7
+    assert audit(coins, RenyiClaim(8, exact), scores=FIRST).consistent
+    assert audit(coins, RenyiClaim(8, exact, linear_in_order=True), scores=FIRST).refuted
+
+
+def test_the_power_of_several_gates_is_that_of_the_best():
+    gates = ("renyi_binary", "renyi_bins")
+    report = audit(shifted(0.5, 2000), RenyiClaim(2, 0.25), scores=FIRST, gates=gates)
+    caught = [finding.detectable for finding in report.verdicts[0].findings]
+    assert report.verdicts[0].detectable == min(caught) < max(caught)
+
+
 def test_each_direction_of_a_two_sided_claim_is_tested():
     # P ≪ Q with a rare event of Q that P never makes: R_2(P‖Q) is small, R_2(Q‖P) infinite.
     rng = np.random.default_rng(2)
