@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RESULTS ?= results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test check bench pictures format lock clean
+.PHONY: help setup report test check bench data pictures format lock clean
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html"
@@ -14,6 +14,7 @@ help:
 	@echo "make check    style, types, import layers"
 	@echo "make bench    speed as ratios to this machine's matrix product"
 	@echo "make pictures draw the pictures of docs/attacks anew"
+	@echo "make data     fetch MNIST and Adult into the cache (dd-jax data lists more)"
 	@echo "make format   rewrite the sources in the project's style"
 	@echo "make lock     pin the newest versions that fit pyproject.toml"
 	@echo "make clean    remove the environment, caches and results"
@@ -47,6 +48,9 @@ bench: $(READY)
 pictures: $(READY)
 	for page in docs/attacks/[a-z]*.md; do name=$$(basename $$page .md); \
 	    $(BIN)/dd-jax attack $$name --picture docs/attacks/$$name.svg || exit; done
+
+data: $(READY)
+	$(BIN)/dd-jax data fetch mnist adult
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

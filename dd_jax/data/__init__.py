@@ -1,0 +1,157 @@
+"""Data sets: loaders that say what was done to the records before a guarantee begins.
+
+A scaler or projection fitted on private records would itself be a state that deletion has to undo,
+so every map here is fixed and data-independent: logarithms, published ranges, unit-norm rows. Two
+sets come with scikit-learn; the others are fetched once (`dd-jax data fetch`, `dd_jax.data.fetch`).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dd_jax.data import fetch
+from dd_jax.errors import InputError
+from dd_jax.types import Labelled
+
+
+class Dataset(NamedTuple):
+    """A binary classification task with unit-norm rows and labels ±1.
+
+    Attributes:
+        name: what reports call it.
+        train: the private records.
+        test: held-out records.
+        preprocessing: what was done to the features, in words.
+    """
+
+    name: str
+    train: Labelled
+    test: Labelled
+    preprocessing: str
+
+
+class Table(NamedTuple):
+    """Features and labels ±1 before the split and the unit norm.
+
+    Attributes:
+        features, label: one row per record.
+        preprocessing: what was done so far, in words.
+        held_out: the rows that the data's makers set apart for tests, or None.
+    """
+
+    features: np.ndarray
+    label: np.ndarray
+    preprocessing: str
+    held_out: np.ndarray | None = None
+
+
+class Entry(NamedTuple):
+    """A task that `load` knows: its maker, and the fetched data set it needs, or None."""
+
+    make: Callable[[], Table]
+    needs: str | None
+
+
+def load(name: str, *, test_share: float | None = None) -> Dataset:
+    """A data set by name, one of `TASKS`.
+
+    The makers' own split is kept where there is one (MNIST, Fashion-MNIST); elsewhere every k-th
+    row is held out, so that the split depends on no seed.
+
+    Args:
+        name: the task.
+        test_share: share of held-out rows, 1/4 unless given; refused where the split is fixed.
+
+    Raises:
+        InputError: an unknown name, a share out of range, or data that have not been fetched.
+    """
+    if name not in TASKS:
+        raise InputError(f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))}.")
+    if test_share is not None and not 0 < test_share < 1:
+        raise InputError(f"test_share = {test_share}; give a share between 0 and 1.")
+    table = TASKS[name].make()
+    held_out = _held_out(name, table, test_share)
+    return Dataset(
+        name,
+        _unit_rows(table.features[~held_out], table.label[~held_out]),
+        _unit_rows(table.features[held_out], table.label[held_out]),
+        f"{table.preprocessing}, unit-norm rows",
+    )
+
+
+def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
+    if table.held_out is not None:
+        if test_share is not None:
+            raise InputError(f"{name} has a test set of its own; leave test_share out.")
+        return table.held_out
+    held_out = np.zeros(len(table.label), dtype=bool)
+    held_out[:: round(1 / (0.25 if test_share is None else test_share))] = True
+    return held_out
+
+
+def _unit_rows(features: np.ndarray, label: np.ndarray) -> Labelled:
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return Labelled(
+        jnp.asarray(features / np.maximum(norms, np.finfo(float).tiny), jnp.float32),
+        jnp.asarray(label, jnp.float32),
+    )
+
+
+def _digits() -> Table:
+    from sklearn.datasets import load_digits
+
+    images, digit = load_digits(return_X_y=True)
+    keep = (digit == 3) | (digit == 8)
+    return Table(images[keep], np.where(digit[keep] == 3, 1.0, -1.0), "8×8 pixel counts")
+
+
+def _breast_cancer() -> Table:
+    from sklearn.datasets import load_breast_cancer
+
+    measurements, benign = load_breast_cancer(return_X_y=True)
+    return Table(np.log1p(measurements), np.where(benign == 1, 1.0, -1.0), "log(1 + measurement)")
+
+
+def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]:
+    """Images of two classes of a fetched set, pixels divided by 255, the makers' own split."""
+
+    def make() -> Table:
+        stored = fetch.arrays(name)
+        images = np.concatenate([stored["train_images"], stored["test_images"]])
+        classes = np.concatenate([stored["train_labels"], stored["test_labels"]])
+        held_out = np.arange(len(classes)) >= len(stored["train_labels"])
+        keep = (classes == positive) | (classes == negative)
+        return Table(
+            images[keep] / 255,
+            np.where(classes[keep] == positive, 1.0, -1.0),
+            "pixels/255",
+            held_out[keep],
+        )
+
+    return make
+
+
+def _adult() -> Table:
+    """Numbers on fixed scales that the census form itself suggests, categories as 0/1 columns.
+
+    The survey weight says nothing of a person and is left out.
+    """
+    stored = fetch.arrays("adult")
+    age, _, education, gain, loss, hours = stored["numbers"].T.astype(np.float64)
+    numbers = [age / 100, education / 16, np.log1p(gain) / 12, np.log1p(loss) / 12, hours / 100]
+    return Table(
+        np.column_stack([*numbers, stored["categories"]]),
+        np.where(stored["above_50k"] == 1, 1.0, -1.0),
+        "age/100, education/16, log(1 + gain or loss)/12, hours/100, one-hot categories",
+    )
+
+
+TASKS: dict[str, Entry] = {
+    "digits-3-vs-8": Entry(_digits, None),
+    "breast-cancer": Entry(_breast_cancer, None),
+    "mnist-3-vs-8": Entry(_two_classes("mnist", 3, 8), "mnist"),
+    "fashion-pullover-vs-coat": Entry(_two_classes("fashion-mnist", 2, 4), "fashion-mnist"),
+    "adult": Entry(_adult, "adult"),
+}

