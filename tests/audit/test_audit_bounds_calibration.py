@@ -1,0 +1,80 @@
+"""False alarms, measured: on pairs of known truth each bound keeps its confidence."""
+
+import numpy as np
+import pytest
+
+from dd_jax.audit import bounds, calibration
+from dd_jax.audit.calibration import METHODS, PAIRS, atoms, coverage
+from dd_jax.errors import InputError
+from dd_jax.intervals import clopper_pearson
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", ["equal", "shift, R₂ = 1", "three atoms"])
+@pytest.mark.parametrize("method", METHODS)
+def test_at_most_one_false_alarm_in_twenty(method, pair):
+    found = coverage(method, pair, replays=2000, seed=11)
+    assert found.trials == 2000
+    assert found.high < 0.05
+
+
+def test_the_replays_notice_a_bound_that_is_too_high(monkeypatch):
+    """Part B choosing its own event, at confidence 0.3, is no bound of confidence 0.95."""
+
+    def careless(fit_present, fit_absent, test_present, test_absent, *, confidence):
+        arms = (test_present, test_absent) * 2
+        return bounds.advantage(*arms, confidence=0.3)
+
+    monkeypatch.setitem(METHODS, "advantage", (careless, None))
+    assert coverage("advantage", "equal", replays=300).low > 0.05
+
+
+def test_the_estimate_is_an_exact_proportion(monkeypatch):
+    alarms = iter([True, False] * 20)
+
+    def every_other(*parts, confidence):
+        found = bounds.advantage(*parts, confidence=confidence)
+        return found._replace(value=1.0 if next(alarms) else 0.0)
+
+    monkeypatch.setitem(METHODS, "advantage", (every_other, None))
+    found = coverage("advantage", "shift, R₂ = 1", replays=40)
+    assert (found.value, found.low, found.high) == (0.5, *clopper_pearson(20, 40, 0.95))
+
+
+def test_draws_follow_the_stated_laws():
+    present, absent = PAIRS["three atoms"].draw((1, 100_000), 0)
+    frequencies = [np.bincount(arm[0].astype(int)) / 100_000 for arm in (present, absent)]
+    np.testing.assert_allclose(frequencies, [[0.3, 0.3, 0.4], [0.5, 0.3, 0.2]], atol=0.01)
+    present, absent = PAIRS["shift, R₂ = 1"].draw((1, 100_000), 0)
+    assert np.mean(np.arcsinh(present) / 3) == pytest.approx(1, abs=0.02)
+    assert np.mean(np.arcsinh(absent) / 3) == pytest.approx(0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameter", "expected"),
+    [
+        ("advantage", 0.0, 0.2),
+        ("hockey_stick", np.log(1.5), 0.1),
+        ("epsilon_at", 0.0, np.log(2)),
+        ("renyi_bins", 2.0, np.log(0.09 / 0.5 + 0.3 + 0.16 / 0.2)),
+    ],
+)
+def test_the_truth_of_atoms_by_hand(method, parameter, expected):
+    pair = atoms([0.3, 0.3, 0.4], [0.5, 0.3, 0.2])
+    assert pair.truth(method, parameter) == pytest.approx(expected)
+
+
+def test_the_truth_of_atoms_is_what_very_many_seeds_approach():
+    for method, (bound, name) in METHODS.items():
+        setting = {} if name is None else {name: calibration.DEFAULTS[name]}
+        truth = PAIRS["three atoms"].truth(method, setting.get(name, 0.0))
+        counts = np.array([3, 3, 4]) * 10**5, np.array([5, 3, 2]) * 10**5
+        arms = [np.repeat([0.0, 1.0, 2.0], count) for count in counts]
+        found = bound(*arms, *arms, confidence=0.95, **setting).value
+        one_event = 0.7 if method == "renyi_binary" else 0.95
+        assert one_event * truth < found < truth
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match="choose from"):
+        coverage("advantage", "no such pair")
