@@ -30,7 +30,7 @@ class Picture:
         draw: the drawing function.
         rows: columns that name a row (for `_intervals`) or the horizontal axis (for the others).
         references: columns drawn beside the measurement, with what to call them.
-        series: column that tells lines apart.
+        series: column that tells lines apart, if any.
         logarithmic: whether the axis that carries the attack's parameter is logarithmic.
         bound: what to call the result's own bound; None to leave it out.
     """
@@ -38,7 +38,7 @@ class Picture:
     draw: Callable[[Axes, "Picture", AttackResult], None]
     rows: tuple[str, ...]
     references: dict[str, str] = field(default_factory=dict)
-    series: str | None = None
+    series: str = ""
     logarithmic: bool = False
     bound: str | None = None
 

@@ -1,4 +1,4 @@
-"""Pictures of attacks: every attack has one, it shows the printed numbers, bad names are refused."""
+"""Pictures of attacks: each has one, it shows the printed numbers, bad names are refused."""
 
 from pathlib import Path
 
