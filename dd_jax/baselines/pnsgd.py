@@ -7,25 +7,25 @@ request s takes K_s more. Empty places hold the loss's null record. Batches neve
 record's place must be remembered: the order of the batches is a state. Write c = 1 - ηλ.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from dd_jax import noisy_gd
 from dd_jax.baselines import request_steps
 from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
-from dd_jax.baselines.calibration import root_slope
+from dd_jax.baselines.calibration import check_planned_edit, root_slope
+from dd_jax.baselines.pnsgd_passes import passes
 from dd_jax.baselines.projected import project
-from dd_jax.baselines.request_steps import Calibration, Setting
+from dd_jax.baselines.request_steps import Calibration
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
 from dd_jax.losses import deletion
-from dd_jax.plans.convex import whole
 from dd_jax.types import apply_edit, num_records
 
 
@@ -77,7 +77,7 @@ def calibrate(
     """The fewest passes K_1, …, K_i, at least one each, after which every release meets (ε, δ).
 
     Z = 2ηGr / (b(1 - c^l)),  Z_1 = Z + 2R c^{Tl},  Z_{s+1} = Z_s c^{K_s l} + Z
-    K_s is the least with min_q [`unlearning_renyi`(q) + log(1/δ)/(q-1)] ≤ ε; the first request uses
+    K_s is the least with min_q [ε_s(q) + log(1/δ)/(q-1)] ≤ ε; the first request uses
     the plain form and later ones the sharper one, as the authors do. All are linear in q, so the
     condition is slope ≤ (√(log(1/δ) + ε) - √(log(1/δ)))².
 
@@ -103,12 +103,11 @@ def calibrate(
         requests=requests,
         edits_per_request=edits_per_request,
         step_size=step_size,
-        largest_step=lambda l2, smoothness: 1 / (l2 + smoothness),
     )
     batch_size = _batch_size(batch_size, case.n)
     radius = None if radius is None else float(checks.positive("radius", radius))
-    epochs, distances = _passes(case, batch_size, radius)
-    best_order = 1 + np.sqrt(-np.log(case.delta)) / root_slope(case.epsilon, case.delta)
+    epochs, distances = passes(case, batch_size, radius)
+    best_order = 1 + math.sqrt(-math.log(case.delta)) / root_slope(case.epsilon, case.delta)
     return case.calibration(
         2 * case.noise_variance / case.problem.l2,
         epochs,
@@ -119,52 +118,6 @@ def calibrate(
         radius=radius,
         distances=tuple(distances),
     )
-
-
-def unlearning_renyi(order, distance, contraction, noise_variance, step_size, steps, *, sharp):
-    """What K' steps leave of a distance Z from retraining, as published.
-
-    ε(q) = q Z² c^{2K'} / (2ησ²), or sharper q Z² / (2ησ²) · (1-c²) c^{2K'} / (1 - c^{2K'})
-
-    Guarantee: R_q of the release from retraining, K' ≥ 1. Twice the least that is true of the
-    sharper form's argument, since one step adds variance 2ησ² and not ησ².
-    Assumes: c-Lipschitz steps. Chien et al. 2024b; the sharper form is the one of their code.
-    """
-    steps = checks.count("steps", steps)
-    scale = checks.product(checks.order(order), distance, distance, 1 / (2 * step_size))
-    left = contraction ** (2 * steps)
-    share = (1 - contraction**2) / (1 - left) if sharp else 1.0
-    return checks.plain(checks.product(scale, 1 / noise_variance, left, share))
-
-
-def batch_distance(lipschitz, step_size, contraction, batch_size, batches, records=1):
-    """Z = 2ηGr / (b(1 - c^l)), how far converged runs on neighbouring databases can be (W∞)."""
-    sensitivity = 2 * step_size * lipschitz * records / batch_size
-    return sensitivity / -np.expm1(batches * np.log(contraction))
-
-
-def _passes(case: Setting, batch_size: int, radius) -> tuple[list[int], list[float]]:
-    """K_s and Z_s, one request after another."""
-    contraction = 1 - case.step_size * case.problem.l2
-    batches = -(-case.n // batch_size)
-    fresh = batch_distance(
-        case.lipschitz, case.step_size, contraction, batch_size, batches, case.edits_per_request
-    )
-    unconverged = (
-        0.0 if radius is None else 2 * radius * contraction ** (case.learn_steps * batches)
-    )
-    target = root_slope(case.epsilon, case.delta) ** 2
-    distance, epochs, distances = fresh + unconverged, [], []
-    for request in range(case.requests):
-        slope = distance**2 / (2 * case.step_size * case.noise_variance)
-        # c^{2Kl} ≤ target/slope, or (1-c²)y/(1-y) ≤ target/slope for y = c^{2Kl}
-        ratio = target / slope
-        least = ratio if request == 0 else ratio / (ratio + 1 - contraction**2)
-        count = np.ceil(np.log(least) / (2 * batches * np.log(contraction)))
-        epochs.append(max(1, whole("request_steps", count)))
-        distances.append(float(distance))
-        distance = distance * contraction ** (epochs[-1] * batches) + fresh
-    return epochs, distances
 
 
 def _batch_size(batch_size, n: int) -> int:
@@ -246,7 +199,7 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
         return state, cost(calibration.n * epochs, retrained=1)
 
     def delete(key: Array, database: PyTree, edit, state: PnsgdState):
-        request_steps.check_edit_size(calibration, edit)
+        check_planned_edit(edit, calibration.edits_per_request)
         edited = apply_edit(database, edit)
         epochs = request_steps.steps_now(calibration, state.served)
         model = run(key, state.model, edited, problem, state.order, epochs=epochs, **numbers)

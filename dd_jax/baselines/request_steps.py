@@ -17,7 +17,6 @@ from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
 from dd_jax.plans import conditions
-from dd_jax.types import Edit
 
 
 @dataclass(frozen=True)
@@ -130,23 +129,22 @@ def setting(
     requests,
     edits_per_request,
     step_size,
-    largest_step: Callable[[float, float], float],
 ) -> Setting:
-    """Check what a calibration is given; η is `largest_step(λ, β)` unless named.
+    """Check what a calibration is given; η is 1/(λ+β), the largest allowed, unless named.
 
     Raises:
-        InputError: a number out of range, or a step size above the largest.
+        InputError: a number out of range, or a step size above that.
         CertificateRefused: the loss is not convex, smooth and Lipschitz.
     """
     problem = problem.constants
     conditions.require_convex(problem, "record")
     smoothness = conditions.require_constant(problem, "smoothness")
-    largest = largest_step(problem.l2, smoothness)
+    largest = 1 / (problem.l2 + smoothness)
     step_size = largest if step_size is None else float(checks.positive("step_size", step_size))
     if step_size > largest * (1 + 1e-12):
         raise InputError(
-            f"step_size = {step_size:g} is above {largest:g}, the largest that this accountant "
-            f"allows; give at most that."
+            f"step_size = {step_size:g} is above 1/(λ+β) = {largest:g}, which this accountant "
+            f"needs; give at most that."
         )
     return Setting(
         problem=problem,
@@ -189,16 +187,6 @@ def repeat(key: Array, model: PyTree, num_steps, step: Callable) -> PyTree:
         return step(jax.random.fold_in(key, k), k, model)
 
     return jax.lax.fori_loop(0, num_steps, body, model)
-
-
-def check_edit_size(calibration: Calibration, edit: Edit) -> None:
-    """Refuse, even inside jit, an edit of more records than the claim is for."""
-    rows = edit.index.shape[0]
-    if rows > calibration.edits_per_request:
-        raise InputError(
-            f"the edit replaces {rows} rows, the calibration is for "
-            f"{calibration.edits_per_request}; calibrate with edits_per_request={rows}."
-        )
 
 
 def _uniform(calibration: Calibration) -> bool:

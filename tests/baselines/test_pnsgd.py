@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems import signed
 
 import dd_jax as dd
-from dd_jax.baselines import pnsgd
+from dd_jax.baselines import pnsgd, pnsgd_passes
 from dd_jax.baselines.base import stored_bytes
 
 L2, N = 0.012, 11982
@@ -68,10 +68,30 @@ def test_the_reported_order_attains_the_claim():
     for s, (passes, distance, order) in enumerate(
         zip(made.request_steps, made.distances, made.orders, strict=True)
     ):
-        eps = pnsgd.unlearning_renyi(order, distance, c, 9e-4, made.step_size, passes, sharp=s > 0)
+        eps = pnsgd_passes.unlearning_renyi(
+            order, distance, c, 9e-4, made.step_size, passes, sharp=s > 0
+        )
         assert eps + math.log(N) / (order - 1) <= 1 + 1e-12
         assert eps < 0.6  # without its order's share of δ the divergence looks far too good
     assert pnsgd.guarantee(made).order == made.orders[-1]
+
+
+def test_one_step_may_forget_all():
+    """β = 0 and η = 1/λ: c = 0."""
+    linear = dd.Problem(dd.losses.linear(), l2=0.5)
+    made = pnsgd.calibrate(
+        linear,
+        n=6,
+        epsilon=1.0,
+        delta=0.1,
+        noise_variance=1e-9,
+        batch_size=2,
+        learn_epochs=1,
+        radius=2.0,
+        requests=3,
+    )
+    assert made.request_steps == (1, 1, 1)
+    assert made.distances == (2.0, 2.0, 2.0)
 
 
 def test_an_unconverged_start_costs_passes_and_needs_a_real_radius():
@@ -104,14 +124,14 @@ def test_the_claim_is_never_below_the_exact_divergence(l2, share, batches, place
     arrival = 2 * eta / b * c ** (batches - 1 - place)  # what one pass adds for one record
     fresh = arrival / (1 - c**batches)
     distance = 0.0
-    bound = pnsgd.batch_distance(1.0, eta, c, b, batches)
+    bound = pnsgd_passes.batch_distance(1.0, eta, c, b, batches)
     reach = bound
     for s, count in enumerate(passes):
         distance = (distance + fresh) * c ** (count * batches)
         exact = order * distance**2 / (2 * (2 * eta * sigma2 / (1 - c**2)))
         arguments = (order, reach, c, sigma2, eta, count * batches)
-        plain = pnsgd.unlearning_renyi(*arguments, sharp=False)
-        sharp = pnsgd.unlearning_renyi(*arguments, sharp=True)
+        plain = pnsgd_passes.unlearning_renyi(*arguments, sharp=False)
+        sharp = pnsgd_passes.unlearning_renyi(*arguments, sharp=True)
         assert exact <= sharp / 2 * (1 + 1e-12)
         assert sharp <= plain * (1 + 1e-12)
         assert s > 0 or exact <= plain
@@ -154,9 +174,9 @@ def test_what_cannot_be_calibrated_is_refused():
         with pytest.raises(dd.InputError, match=message):
             pnsgd.calibrate(PROBLEM, **{**good, **change})
     with pytest.raises(dd.InputError, match="order = 1 is not a Rényi order"):
-        pnsgd.unlearning_renyi(1.0, 0.1, 0.9, 1.0, 0.5, 3, sharp=True)
+        pnsgd_passes.unlearning_renyi(1.0, 0.1, 0.9, 1.0, 0.5, 3, sharp=True)
     with pytest.raises(dd.InputError, match="steps = 0 is not"):
-        pnsgd.unlearning_renyi(2.0, 0.1, 0.9, 1.0, 0.5, 0, sharp=True)
+        pnsgd_passes.unlearning_renyi(2.0, 0.1, 0.9, 1.0, 0.5, 0, sharp=True)
 
 
 # --- runs ----------------------------------------------------------------------------------------
