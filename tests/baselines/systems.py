@@ -56,6 +56,8 @@ class Entry(NamedTuple):
         mutant: cached factory of a broken version that the exactness test must catch.
         quiet: cached factory without any noise: its releases must not depend on the key.
         moves: whether a release depends on the records at all.
+        never_there: an unlearning claim that compares with a run which never held the record, not
+            with retraining.
     """
 
     make: Callable[[], System]
@@ -67,6 +69,7 @@ class Entry(NamedTuple):
     mutant: Callable[[], System] | None = None
     quiet: Callable[[], System] | None = None
     moves: bool = True
+    never_there: bool = False
 
 
 def deletions(*rows: int) -> dd.Edit:
@@ -179,6 +182,7 @@ def fine_tuning_entry() -> Entry:
         STREAM,
         learn_gradients=4 * N,
         delete_gradients=3 * N,
+        never_there=True,
     )
 
 
