@@ -156,7 +156,7 @@ class Report:
 
     def __str__(self):
         head = (
-            f"{self.seeds} seeds per arm, {self.tests} tests, "
+            f"{self.seeds} seeds per arm, {self.tests} test{'s' * (self.tests > 1)}, "
             f"{100 * self.confidence:g}% confidence in all together"
         )
         return "\n".join([head, *(f"- {verdict}" for verdict in self.verdicts)])
