@@ -73,15 +73,31 @@ def worst_residual(problem: Problem, n: int, edits_per_request: int = 1) -> floa
 
 
 def calibrate(
-    problem: Problem, *, n: int, epsilon: float, delta: float, requests: int, edits_per_request=1
+    problem: Problem,
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    requests: int,
+    edits_per_request: int = 1,
+    residual: float | None = None,
 ) -> float:
-    """σ that lets this many requests pass without retraining, however unlucky they are.
+    """σ that lets this many requests pass without retraining.
 
-    Guarantee: requests · `worst_residual` fits into `budget`. The training residual, which must fit
-    too, is not known beforehand; it is of the size of rounding.
+    The training residual, of the size of rounding, has to fit into the budget too.
+
+    Args:
+        problem: logistic loss without intercept or clip norm, and λ.
+        n: number of records.
+        epsilon, delta: the claim.
+        requests: requests between two trainings.
+        edits_per_request: r.
+        residual: what a request may leave; `worst_residual` unless given. The bounds that are
+            booked are often far smaller; a smaller number here risks retraining, never the claim.
     """
-    per_request = worst_residual(problem, n, edits_per_request)
-    return float(checks.count("requests", requests)) * per_request / budget(1.0, epsilon, delta)
+    worst = worst_residual(problem, n, edits_per_request)
+    each = worst if residual is None else float(checks.positive("residual", residual))
+    return float(checks.count("requests", requests)) * each / budget(1.0, epsilon, delta)
 
 
 def residual_bound(problem: Problem, features: Array, step: Array) -> Array:

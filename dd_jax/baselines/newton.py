@@ -141,8 +141,9 @@ def minimise(problem: Problem, database: PyTree, tilt: Array | None = None) -> M
             scale, _, tried = trial
             return scale / 2, field(theta - scale / 2 * direction), tried + 1
 
-        full = (jnp.ones_like(residual[0]), field(theta - direction), jnp.int32(1))
-        scale, candidate, tried = jax.lax.while_loop(too_long, halve, full)
+        # Not moving counts as too long a step, so that the full one is tried first.
+        still = (2 * jnp.ones_like(residual[0]), residual, jnp.int32(0))
+        scale, candidate, tried = jax.lax.while_loop(too_long, halve, still)
         falls = _norm(candidate) < _norm(residual)
         theta = jnp.where(falls, theta - scale * direction, theta)
         residual = jnp.where(falls, candidate, residual)

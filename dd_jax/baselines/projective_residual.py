@@ -43,7 +43,7 @@ GUARANTEE = Guarantee(
     adaptive="no",
     keeps="the inverse inside the hat matrix, the fit of learning time",
     conditions=("one batch", "squared or logistic loss with L2 regulariser"),
-    reference="Izzo et al. 2021, Algorithm 2 and the extension to logistic regression",
+    reference="Izzo et al. 2021, linear regression and its extension to logistic regression",
 )
 
 

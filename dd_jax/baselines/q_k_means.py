@@ -45,7 +45,7 @@ class QState(NamedTuple):
 
     Attributes:
         model: the last rounded centroids, the release.
-        coins: data of the key that seeds and phases are drawn from.
+        coins: the words of a key that seeds and phases are drawn from.
         seeds: the initial centroids' rows and scores.
         starts: centroids that each iteration began with, seeds first.
         tallies: sums and counts of each iteration's clusters.
@@ -123,7 +123,7 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
         return state, cost(n * (iterations + 1), retrained=1)
 
     def learn(key, database):
-        coins = jax.random.key_data(key)
+        coins = jax.random.bits(key, (2,), jnp.uint32)
         return train(coins, _phases(coins, iterations, database), database)
 
     def delete(key, database, edit, state):
@@ -187,15 +187,15 @@ def from_lattice(lattice: Array, phase: Array, spacing) -> Array:
 
 
 def _seed_key(coins: Array) -> Array:
-    """The key that seeds are drawn with: rows are folded into it, so phases need another."""
-    return jax.random.wrap_key_data(coins)
+    """The key that rows are folded into when seeds are drawn."""
+    return jax.random.wrap_key_data(coins, impl="threefry2x32")
 
 
 def _phases(coins: Array, iterations: int, database: Points) -> Float[Array, "T d"]:
     """φ ~ U[0, 1]^d of every iteration."""
     features = database.features
     # No row has this number: the key is independent of every row's.
-    key = jax.random.fold_in(jax.random.wrap_key_data(coins), jnp.uint32(2**32 - 1))
+    key = jax.random.fold_in(_seed_key(coins), jnp.uint32(2**32 - 1))
     return jax.random.uniform(key, (iterations, features.shape[1]), features.dtype)
 
 

@@ -47,7 +47,7 @@ class NewtonState(NamedTuple):
 
 
 def distance_bound(problem: Problem, n: int, capacity: int) -> float:
-    """2M r²L²/(λ³n²) ≥ ‖step - minimiser of the edited database‖ (Sekhari et al. 2021, Lemma 3).
+    """2M r²L²/(λ³n²) ≥ ‖step - minimiser of the edited database‖ (Sekhari et al. 2021).
 
     For replacements at fixed n the regulariser cancels: ‖Δ/n‖ ≤ 2rL/n with L of the loss alone, so
     ‖step‖ ≤ 2rL/(λn); the gradient left behind is at most M‖step‖²/2, and λ-strong convexity
@@ -62,7 +62,7 @@ def distance_bound(problem: Problem, n: int, capacity: int) -> float:
 
 
 def calibrate(problem: Problem, *, n: int, epsilon: float, delta: float, capacity: int) -> float:
-    """The noise deviation (g/ε)√(2 log(1.25/δ)) for g = `distance_bound` (Sekhari et al., Thm 3).
+    """The noise deviation (g/ε)√(2 log(1.25/δ)) for g = `distance_bound` (Sekhari et al. 2021).
 
     Raises:
         CertificateRefused: the classical Gaussian mechanism does not hold at this ε.
@@ -174,5 +174,5 @@ def _guarantee(epsilon: float, delta: float, capacity: int) -> Guarantee:
             "the minimiser is exact",
             "one release after the batch",
         ),
-        reference="Sekhari et al. 2021, Theorem 3 and Lemma 3; replacement at fixed n",
+        reference="Sekhari et al. 2021, strongly convex losses; replacement at fixed n",
     )

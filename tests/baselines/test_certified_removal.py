@@ -184,6 +184,9 @@ def test_calibration_by_hand():
     noise = certified_removal.calibrate(problem, n=1000, epsilon=0.5, delta=1e-5, requests=7)
     assert noise == pytest.approx(7 * worst * math.sqrt(2 * math.log(1.5e5)) / 0.5)
     assert certified_removal.budget(noise, 0.5, 1e-5) == pytest.approx(7 * worst)
+    claim = {"n": 1000, "epsilon": 0.5, "delta": 1e-5, "requests": 7}
+    less = certified_removal.calibrate(problem, residual=worst / 4, **claim)
+    assert less == pytest.approx(noise / 4)
 
 
 def test_what_it_cannot_certify_is_refused():
