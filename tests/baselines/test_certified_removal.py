@@ -144,6 +144,12 @@ def test_the_residual_bound_is_twice_the_worst_remainder(norm):
     np.testing.assert_allclose(remainder / bound, 0.5, rtol=5e-3)
 
 
+bound_of = jax.jit(
+    lambda rows, step: certified_removal.residual_bound(PROBLEM, rows, step),
+    compiler_options=UNOPTIMISED,
+)
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_the_residual_bound_holds(seed):
@@ -153,7 +159,7 @@ def test_the_residual_bound_holds(seed):
     moved = reference.gradient_sum(start + step, database) - reference.gradient_sum(start, database)
     remainder = moved - reference.hessian_sum(start, database) @ step
     step = jnp.asarray(step, jnp.float32)
-    bound = certified_removal.residual_bound(PROBLEM, database.features, step)
+    bound = bound_of(database.features, step)
     assert np.linalg.norm(remainder) <= bound * (1 + 1e-5)
 
 
