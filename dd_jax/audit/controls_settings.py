@@ -8,6 +8,7 @@ curator is compiled once for all of them.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -35,7 +36,7 @@ TARGET_ROW = 0
 LEARN_STEPS = 8
 DELETE_STEPS = 2
 NUM_REQUESTS = 6
-CHUNK = 20_000
+CHUNK = 5_000
 LOSS = losses.linear(feature_norm=LARGEST_RECORD)
 
 Maker = Callable[[Problem, Schedule], Mechanism]
@@ -128,8 +129,10 @@ class Setting:
         schedule = self.schedule if schedule is None else schedule
         run = _run(make, schedule.learn_steps, schedule.delete_steps)
         traced = tuple(jnp.float32(number) for number in schedule[:3])
-        pair = neighbours(run, key, seeds, _database(self), _neighbour(self), traced, chunk=CHUNK)
-        return Pair(*(np.asarray(arm)[:, list(self.seen)] for arm in pair))
+        # Whole chunks, so that nothing is compiled anew for another number of seeds.
+        padded = CHUNK * math.ceil(seeds / CHUNK)
+        pair = neighbours(run, key, padded, _database(self), _neighbour(self), traced, chunk=CHUNK)
+        return Pair(*(np.asarray(arm)[:seeds, list(self.seen)] for arm in pair))
 
 
 def _database(setting: Setting) -> Array:

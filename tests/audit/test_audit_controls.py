@@ -1,0 +1,280 @@
+"""The controls: every mutant is what it says, is flagged, and the correct curator is not."""
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.audit import controls_mutants as mutants
+from dd_jax.audit.claims import GaussianClaim
+from dd_jax.audit.controls import CONTROLS, ControlRow, judge, run_controls
+from dd_jax.audit.controls_settings import (
+    DELETE_STEPS,
+    LEARN_STEPS,
+    NUM_RECORDS,
+    Law,
+    Setting,
+)
+from dd_jax.audit.gates import gates_for
+from dd_jax.audit.search import separation
+from dd_jax.guarantees import renyi
+from dd_jax.intervals import proportion
+from dd_jax.oracles import linear
+
+MUTANTS = [name for name, control in CONTROLS.items() if not control.is_null]
+NULLS = [name for name, control in CONTROLS.items() if control.is_null]
+REPLAYS = 1
+SEEDS = 20_000
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row.control: row for row in run_controls(jax.random.key(0), replays=REPLAYS)}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_flagged_and_the_correct_curator_is_not(rows, name):
+    row = rows[name]
+    assert row.kind == "mutant"
+    assert row.flagged, row
+    assert not row.correct_flagged, row
+    assert row.as_expected
+    assert row.seeds <= 100_000
+    assert row.power.value == 1
+    assert row.power.trials == REPLAYS == row.false_alarms.trials
+    assert row.false_alarms.value == 0
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_nulls_are_not_flagged(rows, name):
+    row = rows[name]
+    assert (row.kind, row.flagged, row.power, row.evidence) == ("null", None, None, None)
+    assert not row.correct_flagged, row
+    assert row.as_expected
+
+
+def test_the_table_holds_every_mistake_and_a_null_for_every_gate(rows):
+    assert MUTANTS == [
+        "half noise",
+        "missing clip",
+        "regulariser clipped",
+        "key reused at every step",
+        "key reused at every request",
+        "key captured as a constant",
+        "stale model",
+        "stale database",
+        "last step skipped",
+        "secret state kept",
+        "sensitivity L/n",
+        "order dropped in (ε, δ)",
+        "order dropped in R_q",
+    ]
+    used = {CONTROLS[name].gate for name in MUTANTS}
+    assert used == {CONTROLS[name].gate for name in NULLS}
+    assert {row.confidence for row in rows.values()} == {0.999}
+    assert all(control.seeds <= 100_000 for control in CONTROLS.values())
+    # Each gate is sound for its claim: `gates_for` refuses those that are not.
+    for control in CONTROLS.values():
+        for statement in (control.correct_statement(), control.mutant_statement()):
+            if not isinstance(statement, Law):
+                assert len(gates_for(statement, (control.gate,))) == 1
+
+
+def test_rows_are_json(rows):
+    for row in rows.values():
+        found = json.loads(json.dumps(row.to_dict(), allow_nan=False))
+        assert found["control"] == row.control
+        assert found["as_expected"] is True
+        if row.kind == "mutant":
+            assert found["power"]["value"] == 1
+            assert found["power"]["low"] == pytest.approx(row.power.low)
+
+
+# --- the settings and the mutants are what they say ---------------------------------------------
+
+
+def mu_of(control, **changes):
+    """The estimated μ of a mutant in the control's setting, or in a changed one."""
+    setting = replace(control.setting, **changes)
+    changed = replace(control, setting=setting)
+    pair = setting.sample(jax.random.key(7), SEEDS, changed.curator, changed.mutant_schedule())
+    return separation(pair), np.var(pair.present[:, -1].astype(np.float64))
+
+
+def certified_mu(setting, request=1):
+    return renyi.gdp_from_linear_renyi(
+        2.0, setting.plan.certificate(request=request).eps_dd_request
+    )
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_the_certificate_is_attained_in_the_settings(rate):
+    setting = Setting(rate=rate)
+    law = setting.law()
+    assert law.mean_difference / np.sqrt(law.variance) == pytest.approx(certified_mu(setting))
+    learned = Setting(rate=rate, seen=(0,)).law()
+    numbers = (2.0, 1.0, 1.0, setting.plan.noise_variance, NUM_RECORDS, rate, LEARN_STEPS, 0)
+    assert learned.mean_difference**2 / learned.variance == pytest.approx(linear.renyi(*numbers))
+    if rate == 0.5:
+        assert learned.mean_difference**2 / learned.variance > 0.99 * setting.eps_dp
+
+
+def test_less_noise_is_more_separation():
+    half, whole = CONTROLS["half noise"], certified_mu(CONTROLS["half noise"].setting)
+    assert mu_of(half)[0] == pytest.approx(np.sqrt(2) * whole, rel=0.05)
+    quarter = CONTROLS["sensitivity L/n"]
+    law = quarter.setting.law()
+    exact = law.mean_difference / np.sqrt(law.variance)
+    assert mu_of(quarter)[0] == pytest.approx(2 * exact, rel=0.05)
+    # What a calibration to half of the Lipschitz constant gives.
+    setting = quarter.setting
+    wrong = dd.guarantees.privacy.noise_variance_optimal(
+        2.0, setting.eps_dp, 0.5, 1.0, NUM_RECORDS, setting.plan.step_size
+    )
+    assert quarter.mutant_schedule().noise_variance == pytest.approx(wrong)
+
+
+def test_without_the_clip_a_record_counts_in_full():
+    control = CONTROLS["missing clip"]
+    assert mu_of(control)[0] == pytest.approx(3 * certified_mu(control.setting), rel=0.05)
+    assert mu_of(control, target=1.0)[0] == pytest.approx(certified_mu(control.setting), rel=0.1)
+
+
+def test_clipping_the_regulariser_halves_the_contraction():
+    """Half of the balanced records are clipped at either side of 0, so that λ acts as λ/2."""
+    control = CONTROLS["regulariser clipped"]
+    plan = control.setting.plan
+    estimate, variance = mu_of(control)
+    exact = linear.renyi(
+        2.0, 1.0, 0.5, plan.noise_variance, NUM_RECORDS, 0.5, LEARN_STEPS, DELETE_STEPS
+    )
+    assert estimate == pytest.approx(np.sqrt(exact), rel=0.15)
+    steps = LEARN_STEPS + DELETE_STEPS
+    assert variance == pytest.approx(linear.variance(0.5, plan.noise_variance, 0.5, steps), rel=0.1)
+
+
+def test_reused_keys():
+    """One noise for all steps adds up coherently; one for all requests undoes the deletion."""
+    control = CONTROLS["key reused at every step"]
+    plan, c = control.setting.plan, 0.5
+    scale = 2 * plan.step_size * plan.noise_variance
+    geometric = [(1 - c**k) / (1 - c) for k in (LEARN_STEPS, DELETE_STEPS)]
+    variance = scale * (c ** (2 * DELETE_STEPS) * geometric[0] ** 2 + geometric[1] ** 2)
+    assert mu_of(control)[1] == pytest.approx(variance, rel=0.05)
+    law = control.setting.law()
+    # More noise than certified: only the exact law can object.
+    assert variance > 1.5 * law.variance
+
+    learned = Setting(seen=(0,)).law()
+    undone = learned.mean_difference / np.sqrt(learned.variance)
+    assert mu_of(CONTROLS["key reused at every request"])[0] == pytest.approx(undone, rel=0.05)
+
+    pair = CONTROLS["key captured as a constant"].setting.sample(
+        jax.random.key(1), 100, mutants.constant_key
+    )
+    assert separation(pair) > 100
+
+
+def test_stale_models_and_databases_keep_the_record():
+    stale = CONTROLS["stale model"]
+    assert mu_of(stale)[0] == pytest.approx(certified_mu(stale.setting), rel=0.1)
+    database = CONTROLS["stale database"]
+    learned = Setting(seen=(0,)).law()
+    staying = learned.mean_difference / np.sqrt(learned.variance)
+    assert mu_of(database)[0] == pytest.approx(staying, rel=0.05)
+    skipped, law = CONTROLS["last step skipped"], Setting().law()
+    assert mu_of(skipped)[0] == pytest.approx(
+        2 * law.mean_difference / np.sqrt(law.variance), rel=0.05
+    )
+
+
+def test_a_secret_state_is_averaged_out():
+    """One release is as certified; k of them add up c^{2K_U j}, j < k, of its μ²."""
+    control = CONTROLS["secret state kept"]
+    first = certified_mu(control.setting)
+    decay = (1 - control.setting.rate) ** (2 * DELETE_STEPS)
+    assert mu_of(control, seen=(1,))[0] == pytest.approx(first, rel=0.05)
+    joint = first * np.sqrt(np.sum(decay ** np.arange(6)))
+    assert mu_of(control)[0] == pytest.approx(joint, rel=0.05)
+
+
+# --- the table can fail -------------------------------------------------------------------------
+
+
+def test_a_mutant_that_is_not_broken_is_reported(monkeypatch):
+    """Nothing altered: not flagged, so not as expected. And a null that is none is flagged."""
+    sound = replace(CONTROLS["half noise"], alter=None)
+    monkeypatch.setitem(CONTROLS, "half noise", sound)
+    apart = replace(CONTROLS["null, gaussian_law"].setting, same_record=False)
+    claimed = CONTROLS["null, gaussian_law"].correct_statement()
+    broken = replace(CONTROLS["null, gaussian_law"], setting=apart, claim=lambda setting: claimed)
+    monkeypatch.setitem(CONTROLS, "null, gaussian_law", broken)
+    names = ["half noise", "null, gaussian_law"]
+    first, second = run_controls(jax.random.key(2), names=names, replays=2)
+    assert first.flagged is False
+    assert not first.as_expected
+    assert first.power.value == 0
+    assert second.correct_flagged
+    assert not second.as_expected
+    assert second.false_alarms.value == 1
+
+
+def test_judgements_depend_on_the_claim():
+    control = CONTROLS["half noise"]
+    pair = control.setting.sample(jax.random.key(3), SEEDS)
+    mu = certified_mu(control.setting)
+    assert not judge(control, pair, GaussianClaim(mu), 0.999).flagged
+    found = judge(control, pair, GaussianClaim(mu / 2), 0.999)
+    assert found.flagged
+    assert "claimed 0.249" in found.evidence
+
+
+def test_a_choice_of_controls_gives_the_same_rows(rows):
+    seen = []
+    chosen = run_controls(
+        jax.random.key(0),
+        names=["last step skipped", "null, gaussian_law"],
+        replays=REPLAYS,
+        progress=lambda done, of: seen.append((done, of)),
+    )
+    assert seen == [(1, 2), (2, 2)]
+    for row in chosen:
+        # The exact law's p-values do not depend on how many share the risk.
+        assert row.correct_evidence == rows[row.control].correct_evidence
+        assert row.evidence == rows[row.control].evidence
+    (few,) = run_controls(jax.random.key(0), names=["last step skipped"], seeds=500, replays=5)
+    assert few.seeds == 500
+    # A tenth of the seeds: caught often, not always; the rate comes with its exact interval.
+    assert 0 < few.power.value < 1
+    assert few.power.trials == 5
+    assert few.power.low < few.power.value < few.power.high
+    assert few.false_alarms.value == 0
+
+
+def test_expectations_of_rows():
+    row = ControlRow(
+        "a", "mutant", "b", "s", "g", 10, True, False, None, proportion(0, 1, 0.9), "", "", 0.9
+    )
+    assert row.as_expected
+    assert not replace(row, flagged=False).as_expected
+    assert not replace(row, correct_flagged=True).as_expected
+    assert replace(row, flagged=None).as_expected
+
+
+def test_bad_input_is_refused():
+    key = jax.random.key(0)
+    with pytest.raises(dd.InputError, match="'nothing' is no control; choose from half noise"):
+        run_controls(key, names=["nothing"])
+    with pytest.raises(dd.InputError, match="no control is named"):
+        run_controls(key, names=[])
+    with pytest.raises(dd.InputError, match="seeds = 100001; give a whole number from 1 to 100000"):
+        run_controls(key, seeds=100_001)
+    with pytest.raises(dd.InputError, match="replays = 0"):
+        run_controls(key, replays=0)
+    with pytest.raises(dd.InputError, match="confidence = 1"):
+        run_controls(key, confidence=1)
+    with pytest.raises(dd.InputError, match="too few"):
+        run_controls(key, names=["half noise"], seeds=3, replays=1)
