@@ -211,13 +211,12 @@ def refutation_probability(value, claim: float, rates, seeds: int, confidence: f
     high = tails.upper_limit(counts, seeds, risk)
     least, most = np.zeros_like(high), np.ones_like(high)
     with np.errstate(all="ignore"):
-        possible = value(most, high) > claim
         for _ in range(60):
             middle = (least + most) / 2
             enough = value(middle, high) > claim
             least, most = np.where(enough, least, middle), np.where(enough, middle, most)
     needed = stats.binom.isf(risk, seeds, most)
-    return float(np.sum(weights * possible * stats.binom.sf(needed, seeds, rates[0])))
+    return float(np.sum(weights * stats.binom.sf(needed, seeds, rates[0])))
 
 
 def _strata(seeds: int, rate: float) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from dd_jax.intervals import clopper_pearson
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", ["equal", "shift, R₂ = 1", "three atoms"])
+@pytest.mark.parametrize("pair", ["shift, R₂ = 1", "three atoms"])
 @pytest.mark.parametrize("method", METHODS)
 def test_at_most_one_false_alarm_in_twenty(method, pair):
     found = coverage(method, pair, replays=2000, seed=11)

@@ -41,6 +41,12 @@ def ratio_to_truth(bound, divergence: float, seeds: int, replays: int) -> np.nda
     return np.array([bound(*sample).value for sample in samples]) / divergence
 
 
+def test_a_score_at_the_threshold_does_not_exceed_it():
+    ordered = np.array([-np.inf, 0.0, 1.0, 1.0, 2.0, np.inf])
+    counts = tails.tail_counts(ordered, np.array([np.inf, 2.0, 1.0, 0.5, -np.inf]))
+    np.testing.assert_array_equal(counts, [0, 1, 2, 4, 5])
+
+
 @given(
     trials=st.integers(1, 10**6),
     fraction=st.floats(0, 1),
