@@ -22,7 +22,7 @@ from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.types import Edit, Labelled, num_records, replacement
 
 TARGET_ROW = 0
-COPY, NECESSITY, RECODING, BLIND = range(4)
+COPY, NECESSITY, RECODING, GROUP, BLIND = range(5)
 
 
 class Family(NamedTuple):
@@ -95,8 +95,10 @@ def requester(family: Family, n: int, edits: int, deletion: int, strategy: Array
 
     COPY puts what φ_0 says of the target, as it is, into the rows from a random one on, as the
     median's requester does. NECESSITY turns its sign into one row, as the proof of
-    `thm:dp_necessary` does. RECODING puts the sign of everything seen so far into all rows. BLIND
-    writes null records, whatever is shown to it. `strategy` is traced: one compilation serves all.
+    `thm:dp_necessary` does. RECODING puts the sign of everything seen so far into all rows. GROUP
+    has two groups of rows, x and its opposite by turns: the one that φ_0 says the target belongs to
+    leaves (null records), the other is there. BLIND writes null records, whatever is shown to it.
+    `strategy` is traced: one compilation serves all.
     """
     direction = jnp.asarray(family.direction, jnp.float32)
 
@@ -122,11 +124,14 @@ def requester(family: Family, n: int, edits: int, deletion: int, strategy: Array
 def _weights(memory: Memory, rows: Array, n: int, strategy: Array) -> Array:
     """What each strategy writes into the rows, as a multiple of the target."""
     everywhere = jnp.ones(rows.shape, jnp.float32)
+    exposed = jnp.where(memory.first > 0, jnp.float32(1), jnp.float32(-1))
+    member = jnp.where(rows % 2 == 1, jnp.float32(1), jnp.float32(-1))
     choices = jnp.stack(
         [
             jnp.clip(n * memory.first, -1, 1) * everywhere,
             jnp.sign(memory.first) * (rows == 1).astype(jnp.float32),
             jnp.sign(memory.total) * everywhere,
+            jnp.where(member == exposed, jnp.float32(0), member),
             jnp.zeros_like(everywhere),
         ]
     )

@@ -1,8 +1,9 @@
 """All adversaries turned on Noisy-GD: none may beat its certificate, and with less noise one must.
 
 Over conditions κ, budgets ε_dp and ε_dd, releases seen p and rows per request r: the median's
-requester, the one of `thm:dp_necessary`, the recoding one, a likelihood-ratio and a shadow-model
-membership attack on the deleted record, each held to the certified advantage 2Φ(μ/2) - 1.
+requester, the one of `thm:dp_necessary`, the recoding one, a group that leaves as in re-encoding, a
+likelihood-ratio and a shadow-model membership attack on the deleted record, each held to the
+certified advantage 2Φ(μ/2) - 1.
 """
 
 import functools
@@ -20,7 +21,7 @@ from dd_jax.attacks.against_games import FAMILIES, Moves
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import membership
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding
-from dd_jax.attacks.separation import midpoint_event
+from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -34,6 +35,7 @@ LINEAR_ATTACKS = {
     "median-like": games.COPY,
     "necessity": games.NECESSITY,
     "recoding": games.RECODING,
+    "re-encoding": games.GROUP,
     "likelihood ratio": games.BLIND,
 }
 SHADOW = "shadow model"
@@ -45,6 +47,7 @@ ALL_ROWS = 0
 REQUESTERS = ((0, 1, 2), (1, ALL_ROWS, 3), (2, 2, 4), (3, ALL_ROWS, 2))
 LEARN_STEPS = 30
 CONTROL_SEEDS = 4
+MOST_RECORDS = 1_000
 # What is measured is far above the rounding of float32 models.
 ROUNDING = 1e-4
 ROUNDING_OF_BUDGETS = 1e-9
@@ -134,13 +137,14 @@ def releases(key: Array, case: Case, strategy: int, seeds: int, noise: float = 1
     )
 
 
-def sign_attack(pair: Pair, confidence: float) -> Estimate:
-    """Linear family: guess the target that the release points to.
+def sign_attack(pair: Pair, strategy: int, confidence: float) -> Estimate:
+    """Linear family: guess the target that the release points to, or leans away from (GROUP).
 
     For a requester that sees nothing this is the likelihood-ratio test: the laws are mirrored
     Gaussians.
     """
-    ones, zeros = (int(np.sum(models[:, 0] > 0)) for models in pair)
+    side = -1 if strategy == games.GROUP else 1
+    ones, zeros = (int(np.sum(side * models[:, 0] > 0)) for models in pair)
     return advantage(ones, zeros, len(pair.present), confidence)
 
 
@@ -187,7 +191,9 @@ def score(
     shadow_key, *keys = jax.random.split(key, NUM_ATTACKS)
     exact_case, shadow_case = (make_case(name, setting, n, order) for name in FAMILIES)
     estimates = {
-        name: sign_attack(releases(attack_key, exact_case, strategy, seeds, noise), confidence)
+        name: sign_attack(
+            releases(attack_key, exact_case, strategy, seeds, noise), strategy, confidence
+        )
         for attack_key, (name, strategy) in zip(keys, LINEAR_ATTACKS.items(), strict=True)
     }
     pair = releases(shadow_key, shadow_case, games.RECODING, seeds, noise)
@@ -291,7 +297,9 @@ def _findings(attack: Attack, scores: list[Scores], weak: list[Scores]) -> tuple
 
 
 def _check(n: int, seeds: int) -> None:
-    if n < 5:
-        raise InputError(f"n = {n}; give at least 5 records.")
-    if seeds < 2:
-        raise InputError(f"seeds = {seeds}; give at least 2: half of them fit the shadow test.")
+    if not 5 <= n <= MOST_RECORDS:
+        raise InputError(f"n = {n}; give 5 to {MOST_RECORDS} records.")
+    if seeds < FEWEST_SAMPLES:
+        raise InputError(
+            f"seeds = {seeds}; give at least {FEWEST_SAMPLES}: half of them fit the shadow test."
+        )

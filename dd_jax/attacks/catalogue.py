@@ -16,6 +16,10 @@ from dd_jax.intervals import check_confidence
 Number = int | float
 
 CONFIDENCE = 0.999
+# Up to 360 intervals share 1 - confidence; double precision must still tell their shares from 0.
+MOST_CONFIDENCE = 1 - 1e-10
+MOST_SEEDS = 10_000_000
+LARGEST_NUMBER = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,22 @@ class Attack:
                 f"it has {', '.join(self.defaults)}."
             )
         parameters = {**self.defaults, **overrides}
-        if parameters["seeds"] < 1:
-            raise InputError(f"seeds = {parameters['seeds']}; give at least 1.")
-        check_confidence(parameters["confidence"])
+        _check(parameters)
         module = importlib.import_module(f"dd_jax.attacks.{self.module}")
         result = getattr(module, self.function)(key, self, **parameters)
         return replace(result, parameters=parameters)
+
+
+def _check(parameters: Mapping[str, Number]) -> None:
+    """Refuse what no attack can use; the attack's module refuses the rest."""
+    for name, value in parameters.items():
+        if isinstance(value, int) and value > LARGEST_NUMBER:
+            raise InputError(f"{name} = {value}; give at most {LARGEST_NUMBER} (32-bit numbers).")
+    if not 1 <= parameters["seeds"] <= MOST_SEEDS:
+        raise InputError(f"seeds = {parameters['seeds']}; give 1 to {MOST_SEEDS}.")
+    check_confidence(parameters["confidence"])
+    if parameters["confidence"] > MOST_CONFIDENCE:
+        raise InputError(f"confidence = {parameters['confidence']!r}; give at most 1 - 1e-10.")
 
 
 _ATTACKS = (
@@ -189,7 +203,7 @@ _ATTACKS = (
         Claim(
             "a deletion bound for non-adaptive requests, ε_dd, also holds once a release was seen",
             "ε_dd of thm:unlearning_accuracy_convex without its condition (erratum E2)",
-            "prior work",
+            "paper",
         ),
         "recoding",
         {

@@ -2,8 +2,9 @@
 
 The adversary of the paper's threat model (`sec:deletion_vs_unlearn`) may have designed the
 requester but sees only the releases from the deletion on. `PostDeletionView` is that and nothing
-else: it can be cut only from a transcript, at the request that deletes the target's row, and
-`judge` hands an adversary nothing but such a view.
+else: it can be cut only from the transcript of one interaction, at the request that deletes the
+target's row, and `judge` hands an adversary nothing but such a view. A mistake is refused; whoever
+forges a transcript (`_replace`) or reaches into Python's own machinery is out of scope.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from jaxtyping import Array, Bool, PyTree
 from dd_jax.ensemble import Pair, neighbours, over_seeds
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, adversary_view, interact, replaces
-from dd_jax.types import Edit, Mechanism, Transcript, apply_edit, is_concrete
+from dd_jax.types import Edit, Mechanism, Transcript, apply_edit, is_concrete, num_records
 
 _CUT = object()
 
@@ -45,6 +46,9 @@ class PostDeletionView:
         object.__setattr__(self, "releases", releases)
         object.__setattr__(self, "deleted", deleted)
 
+    def __init_subclass__(cls, **options):
+        raise InputError("a PostDeletionView has no subclasses; one could carry more.")
+
     def __setattr__(self, name, value):
         raise InputError(f"a PostDeletionView is read-only; {name} cannot be set.")
 
@@ -52,20 +56,21 @@ class PostDeletionView:
     def cut(cls, transcript: Transcript, *, request: int, row) -> "PostDeletionView":
         """The view of an adversary interested in the record that `request` deletes from `row`.
 
+        A request deletes a record when it writes the record's row, whatever it writes: in one of
+        two neighbouring worlds the replacement may well equal the record.
+
         Args:
-            transcript: what happened.
+            transcript: what happened in one interaction.
             request: i, from 1.
-            row: the target's row; None for a world in which every request is empty (r = 0), where
-                nothing is deleted and so nothing is hidden.
+            row: the target's row, a row of the database; None for a world in which every request is
+                empty (r = 0), where nothing is deleted and so nothing is hidden.
 
         Raises:
-            InputError: not a transcript, no such request, or (where values are known) a request
-                that leaves the row alone: what came before the deletion is not for the adversary.
+            InputError: not the transcript of one interaction, no such request, not one row, or
+                (where values are known) a request that leaves the row alone: what came before the
+                deletion is not for the adversary.
         """
-        if not isinstance(transcript, Transcript):
-            raise InputError(
-                f"a view is cut from a Transcript, not from a {type(transcript).__name__}."
-            )
+        _check_cut(transcript, request, row)
         releases = adversary_view(transcript, request)
         idle = transcript.edits.index[request - 1].size == 0
         deleted = replaces(transcript, request, row) if row is not None else jnp.asarray(idle)
@@ -85,13 +90,35 @@ class PostDeletionView:
         return jax.tree.map(lambda leaf: leaf[0], self.releases)
 
 
+def _check_cut(transcript: Transcript, request: int, row) -> None:
+    """Refuse what cannot be one interaction, one request and one row."""
+    if not isinstance(transcript, Transcript):
+        raise InputError(
+            f"a view is cut from a Transcript, not from a {type(transcript).__name__}."
+        )
+    if transcript.edits.index.ndim != 2:
+        raise InputError(
+            f"the transcript's edits have shape {transcript.edits.index.shape}, "
+            f"one interaction's (requests, r); cut inside the vmap over seeds."
+        )
+    if isinstance(request, bool) or not isinstance(request, int | np.integer):
+        raise InputError(f"request = {request!r}; give a whole number, from 1.")
+    if row is not None and not _is_one_row(row):
+        raise InputError(f"row = {row!r}; give one row of the database, a whole number ≥ 0.")
+
+
+def _is_one_row(row) -> bool:
+    one = jnp.ndim(row) == 0 and jnp.issubdtype(jnp.result_type(row), jnp.integer)
+    return one and not (is_concrete(row) and row < 0)
+
+
 Adversary = Callable[[Array, PostDeletionView], PyTree]
 """`(key, view) -> answer`: a pure function of its own coins and the view."""
 
 
 def judge(key: Array, adversary: Adversary, view: PostDeletionView) -> PyTree:
     """The adversary's answer; refuses to show it anything but a `PostDeletionView`."""
-    if not isinstance(view, PostDeletionView):
+    if type(view) is not PostDeletionView:
         raise InputError(
             f"an adversary is shown a PostDeletionView, not a {type(view).__name__}: "
             f"it sees no transcript and no release from before the deletion."
@@ -140,7 +167,9 @@ def play(key: Array, stage: Stage, adversary: Adversary) -> Outcome:
         observe=stage.observe,
     )
     view = PostDeletionView.cut(transcript, request=stage.request, row=stage.row)
-    return Outcome(judge(adversary_key, adversary, view), view.deleted)
+    # An edit of a row that does not exist was dropped: nothing was deleted.
+    there = stage.row is None or stage.row < num_records(stage.database)
+    return Outcome(judge(adversary_key, adversary, view), view.deleted & there)
 
 
 def trials(trial: Callable[..., Outcome], key: Array, seeds: int, *args, chunk=None) -> PyTree:

@@ -159,7 +159,7 @@ def _trials(trial, key, seeds, mechanism, n) -> np.ndarray:
 
 
 def _delta(answers, others, confidence, epsilon=1.0) -> float:
-    """The least δ that (1, δ)-indistinguishability needs, by P ≤ e^ε P' + δ and exact intervals."""
+    """A lower confidence limit of the least δ in P ≤ e^ε P' + δ, by exact intervals."""
     each = simultaneous(confidence, 2 * len(others))
     low, _ = clopper_pearson(int(answers.sum()), answers.size, each)
     highs = [clopper_pearson(int(other.sum()), other.size, each)[1] for other in others]

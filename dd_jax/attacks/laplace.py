@@ -36,12 +36,15 @@ def optimal_advantage(shifts) -> float:
 
 
 def _characteristic(frequency: np.ndarray, shift: float) -> np.ndarray:
-    """E₀[exp(it(|z| - |z - u|))]: atoms 1/2 at -u and e^{-u}/2 at u, a density between them."""
+    """E₀[exp(it(|z| - |z - u|))]: atoms 1/2 at -u and e^{-u}/2 at u, a density between them.
+
+    The density's part is ∫_0^u e^{-z} e^{it(2z-u)} dz / 2 = (e^{itu-u} - e^{-itu}) / (4it - 2).
+    """
     turn = np.exp(1j * frequency * shift)
     rate = 1j * frequency - 0.5
-    shrink = np.exp(-shift / 2)
-    between = 0.25 * shrink * (turn * shrink - 1 / (turn * shrink)) / rate
-    return 0.5 / turn + 0.5 * np.exp(-shift) * turn + between
+    shrink = np.exp(-shift)
+    between = 0.25 * (turn * shrink - 1 / turn) / rate
+    return 0.5 / turn + 0.5 * shrink * turn + between
 
 
 def advantage_beyond(last_shift_index: int, epsilon: float) -> float:

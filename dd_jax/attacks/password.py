@@ -101,8 +101,10 @@ def nonadaptive_epsilon(order: float, passwords: int) -> float:
     record, after it the output is a fair coin.
     """
     armed = 1 / passwords
-    higher, lower = (math.expm1(order * math.log1p(a)) for a in (armed, -armed))
-    return math.log1p((higher + lower) / 2) / (order - 1)
+    higher, lower = (order * math.log1p(a) for a in (armed, -armed))
+    if higher > 1:  # where expm1 would overflow before its logarithm is taken
+        return (higher + math.log1p(math.exp(lower - higher)) - math.log(2)) / (order - 1)
+    return math.log1p((math.expm1(higher) + math.expm1(lower)) / 2) / (order - 1)
 
 
 def adaptive_epsilon() -> float:

@@ -38,6 +38,9 @@ CONDITION = 10.0
 LEARN_STEPS = 100
 DELETED_SHARE = 0.01
 MOST_RELEASES = 64
+MOST_RECORDS = 1_000
+# Beyond it the sign of φ_0 is the target's in all but one of 10¹² runs, and the coin rounds to 1.
+LARGEST_EPSILON = 100.0
 DELETED, STAYS = "is deleted", "stays"
 
 
@@ -276,9 +279,9 @@ def _beyond(measured: Measured, limits: dict[str, tuple[float, float]]) -> bool:
 
 
 def _check(n: int, releases: int, epsilon: float) -> None:
-    if n < 5:
-        raise InputError(f"n = {n}; give at least 5 records.")
+    if not 5 <= n <= MOST_RECORDS:
+        raise InputError(f"n = {n}; give 5 to {MOST_RECORDS} records.")
     if not 1 <= releases <= MOST_RELEASES:
         raise InputError(f"releases = {releases}; give 1 to {MOST_RELEASES}.")
-    if not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon = {epsilon}; give a finite number > 0.")
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise InputError(f"epsilon = {epsilon}; give a number > 0, at most {LARGEST_EPSILON:g}.")

@@ -30,6 +30,11 @@ TARGET_ROW = 0
 CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 6_000, 10_000, 30_000)
 ROUNDING = 1e-4
 MOST_RECORDS = 1_000
+MOST_RELEASES = 100_000
+# Releases are float32: beyond this range their rounding drowns the noise or the shift.
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 1e3
+# The largest draw of a float32 Laplace variable, log 2^24.
+LARGEST_NOISE = 17.0
 MOST_RELEASES_AT_ONCE = 4_000_000
 LAST_STEP = 12
 
@@ -185,6 +190,14 @@ def measure(key: Array, variant: str, *, seeds, n, step, releases, epsilon, conf
     )
 
 
+def rounding_of_ratio(epsilon: float) -> float:
+    """How far rounding may move the log ratio of a float32 release, in units of ε.
+
+    Each |φ - centre| is at most `LARGEST_NOISE`/ε + `MOST_RECORDS` and off by 2^-24 of that.
+    """
+    return 2**-23 * (LARGEST_NOISE / epsilon + MOST_RECORDS)
+
+
 def known_shifts(variant: str, step: int, releases: int) -> np.ndarray:
     """How far the deleted record moves releases i, i+1, …: 1/j as stated, 2^{-i} repaired."""
     if variant == REPAIRED:
@@ -272,7 +285,7 @@ def _findings(attack, stated, repaired, epsilon, limit, one_release) -> tuple[Fi
         ),
         Finding(
             certified,
-            max(ratios) > epsilon * (1 + ROUNDING),
+            max(ratios) > epsilon * (1 + ROUNDING + rounding_of_ratio(epsilon)),
             f"the largest log-likelihood ratio of a release is {max(ratios):.4f}, ε = {epsilon:g}",
         ),
         exact_law_finding(
@@ -289,7 +302,9 @@ def _check(n: int, step: int, releases: int, epsilon: float) -> None:
         raise InputError(f"n = {n}; give 2 to {MOST_RECORDS} records (float32 counts).")
     if not 1 <= step <= LAST_STEP:
         raise InputError(f"step = {step}; delete at request 1 to {LAST_STEP}.")
-    if releases < 1:
-        raise InputError(f"releases = {releases}; give at least 1.")
-    if not 0 < epsilon < np.inf:
-        raise InputError(f"epsilon = {epsilon}; give a finite number > 0.")
+    if not 1 <= releases <= MOST_RELEASES:
+        raise InputError(f"releases = {releases}; give 1 to {MOST_RELEASES}.")
+    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise InputError(
+            f"epsilon = {epsilon}; give {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g} (float32)."
+        )

@@ -15,6 +15,8 @@ from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, advantage, check_confidence
 
 MOST_THRESHOLDS = 512
+# Half of them fit an event, and a covariance needs two.
+FEWEST_SAMPLES = 4
 
 
 def coin_divergence(order: float, likely, unlikely):
@@ -100,10 +102,10 @@ class Separation(NamedTuple):
 def separate(present, absent, order: float, confidence: float) -> Separation:
     """What two samples of models (seeds, d) show: an event fitted on half, tested on half."""
     half = len(present) // 2
-    if half < 1 or len(present) != len(absent):
+    if len(present) < FEWEST_SAMPLES or len(present) != len(absent):
         raise InputError(
             f"the arms have {len(present)} and {len(absent)} samples; "
-            f"give both the same number, at least 2."
+            f"give both the same number, at least {FEWEST_SAMPLES}."
         )
     event = fit_event(present[:half], absent[:half], order, confidence)
     ones, zeros = (

@@ -1,13 +1,18 @@
 """The command line, `dd-jax`: one module per command, imported only when it is asked for.
 
 A command module has a frozen dataclass `Config` (its fields are the options, its docstring the
-help) and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 bad input.
+help) and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 bad input, 3 an error
+of the program itself.
 """
 
+import contextlib
 import importlib
+import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from dd_jax.errors import InputError
 
@@ -20,6 +25,10 @@ COMMANDS = {
     "report": "every figure and table, and one page that shows them",
 }
 
+BAD_INPUT, INTERNAL_ERROR = 2, 3
+# JAX folds a seed into 32 bits; larger ones would repeat smaller ones.
+MOST_SEED = 2**32 - 1
+
 USAGE = "usage: dd-jax COMMAND [options]\n\nCertified data deletion in JAX.\n\ncommands:\n"
 
 
@@ -28,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
-        return 0 if arguments else 2
+        return 0 if arguments else BAD_INPUT
     if arguments[0] == "--version":
         print(importlib.import_module("importlib.metadata").version("dd-jax"))
         return 0
@@ -38,17 +47,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"dd-jax: no command {name!r}; choose one of {', '.join(sorted(COMMANDS))}.",
             file=sys.stderr,
         )
-        return 2
+        return BAD_INPUT
     try:
         return _run(name, options)
     except InputError as error:
         print(f"dd-jax {name}: {error}", file=sys.stderr)
-        return 2
+        return BAD_INPUT
     except BrokenPipeError:
         raise  # the reader went away, which is no bad input: see `entry`
     except OSError as error:
         print(f"dd-jax {name}: {error}; name another place.", file=sys.stderr)
-        return 2
+        return BAD_INPUT
+    except MemoryError:
+        print(f"dd-jax {name}: out of memory; ask for a smaller run.", file=sys.stderr)
+        return BAD_INPUT
+    except Exception as error:
+        # Status 1 would say that a claim was refuted.
+        traceback.print_exc()
+        print(
+            f"dd-jax {name}: internal error, no claim was judged: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
+        return INTERNAL_ERROR
 
 
 def _usage() -> str:
@@ -58,18 +78,37 @@ def _usage() -> str:
 
 
 def _run(name: str, options: list[str]) -> int:
+    command = importlib.import_module(f"dd_jax.cli.{name}")
+    config = _parse(name, command.Config, options)
+    seed = getattr(config, "seed", 0)
+    if not 0 <= seed <= MOST_SEED:
+        raise InputError(f"--seed {seed}: give a whole number from 0 to {MOST_SEED}.")
+    return command.main(config)
+
+
+def _parse(name: str, kind: type, options: list[str]) -> Any:
+    """The options as a `Config`; what the parser has to say of bad ones is cut to one line."""
     import inspect
 
     import tyro
 
-    command = importlib.import_module(f"dd_jax.cli.{name}")
-    config = tyro.cli(
-        command.Config,
-        prog=f"dd-jax {name}",
-        args=options,
-        description=inspect.getdoc(command.Config),
-    )
-    return command.main(config)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind, prog=f"dd-jax {name}", args=options, description=inspect.getdoc(kind)
+            )
+    except SystemExit as done:
+        if not done.code:
+            raise
+        raise InputError(f"{_first_sentence(said.getvalue())}; see dd-jax {name} --help.") from None
+
+
+def _first_sentence(box: str) -> str:
+    """The first paragraph inside the parser's box, without its frame."""
+    lines = [line.strip(" │") for line in box.splitlines()[1:]]
+    ends = (i for i, line in enumerate(lines) if not line.strip("─╰╯"))
+    return " ".join(lines[: next(ends, len(lines))]).rstrip(".:")
 
 
 def entry() -> None:
