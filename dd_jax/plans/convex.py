@@ -284,6 +284,7 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
     eps_dp_adaptive = privacy.privacy_adaptive(eps_dp, question.adaptivity)
     eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
     gaussian = plan.accountant == "optimal"
+    form = "gaussian" if gaussian else "linear"
     return Numbers(
         order=order,
         eps_dp=eps_dp,
@@ -296,8 +297,8 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
         eps_dd_request=min(_going_at_request(plan, question), eps_dd_adaptive, before),
         eps_dd_records=checks.plain(checks.product(eps_dd_adaptive, question.records**2)),
         gaussian=gaussian,
-        gaussian_deletion=gaussian,
-        linear_deletion=True,
+        deletion_form=form,
+        adaptive_form=form,
         advantage_bound=_advantage(order, eps_dd_adaptive, gaussian),
         **_risks(plan, case, question),
     )

@@ -8,7 +8,7 @@ from dd_jax.plans.certificate import Certificate
 from dd_jax.plans.composition import composition_numbers
 from dd_jax.plans.convex import convex_numbers
 from dd_jax.plans.nonconvex import nonconvex_numbers
-from dd_jax.plans.numbers import Numbers, Question
+from dd_jax.plans.numbers import Form, Numbers, Question
 from dd_jax.plans.plan import Plan
 
 _NUMBERS = {
@@ -70,13 +70,13 @@ def _at_delta(values: dict, order: float, delta: float | None) -> dict:
 
 
 def _mus(numbers: Numbers) -> dict:
-    def mu(eps, proved):
-        return renyi.gdp_from_linear_renyi(numbers.order, eps) if proved else None
+    def mu(eps, form):
+        return renyi.gdp_from_linear_renyi(numbers.order, eps) if form == "gaussian" else None
 
     return {
-        "mu_dp": mu(numbers.eps_dp, numbers.gaussian),
-        "mu_dd": mu(numbers.eps_dd, numbers.gaussian_deletion),
-        "mu_dd_adaptive": mu(numbers.eps_dd_adaptive, numbers.gaussian_deletion),
+        "mu_dp": mu(numbers.eps_dp, _privacy_form(numbers)),
+        "mu_dd": mu(numbers.eps_dd, numbers.deletion_form),
+        "mu_dd_adaptive": mu(numbers.eps_dd_adaptive, numbers.adaptive_form),
     }
 
 
@@ -88,19 +88,23 @@ def _epsilons(plan: Plan, numbers: Numbers, delta: float | None, reported: dict)
     if plan.order is None:
         return {new: reported[name] for new, name in names.items()}
 
-    def convert(eps, gaussian, linear):
-        if gaussian:
+    def convert(eps, form):
+        if form == "gaussian":
             return renyi.gdp_epsilon(renyi.gdp_from_linear_renyi(numbers.order, eps), delta)
-        if linear:
+        if form == "linear":
             return renyi.epsilon_tight_linear(eps / numbers.order, delta)
         return renyi.epsilon_tight(numbers.order, eps, delta)
 
-    deletion = (numbers.gaussian_deletion, numbers.linear_deletion)
     return {
-        "epsilon_dp": convert(numbers.eps_dp, numbers.gaussian, True),
-        "epsilon_dd": convert(numbers.eps_dd, *deletion),
-        "epsilon_dd_adaptive": convert(numbers.eps_dd_adaptive, *deletion),
+        "epsilon_dp": convert(numbers.eps_dp, _privacy_form(numbers)),
+        "epsilon_dd": convert(numbers.eps_dd, numbers.deletion_form),
+        "epsilon_dd_adaptive": convert(numbers.eps_dd_adaptive, numbers.adaptive_form),
     }
+
+
+def _privacy_form(numbers: Numbers) -> Form:
+    """Privacy bounds are linear in the order in every accountant."""
+    return "gaussian" if numbers.gaussian else "linear"
 
 
 def _reduction(numbers: Numbers, question: Question, reduction: str) -> float:

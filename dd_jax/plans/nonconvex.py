@@ -163,8 +163,8 @@ def nonconvex_numbers(plan: Plan, question: Question) -> Numbers:
             else eps_dd
         ),
         gaussian=True,
-        gaussian_deletion=adaptive_requester,
-        linear_deletion=adaptive_requester,
+        deletion_form="renyi",
+        adaptive_form="gaussian" if adaptive_requester else "renyi",
         advantage_bound=advantage,
         **_risks(plan, eps_dd, at_request, adaptive_requester),
     )

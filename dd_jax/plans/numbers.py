@@ -1,7 +1,7 @@
 """What is asked of a certificate, and the numbers that answer it, before the words around them."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import checks, renyi
@@ -50,6 +50,10 @@ class Question(NamedTuple):
         return self.request - self.inserted
 
 
+Form = Literal["renyi", "linear", "gaussian"]
+"""What a divergence bound is known to be: of its one order, linear in the order, Gaussian DP."""
+
+
 class Numbers(NamedTuple):
     """Rényi divergences of one order, and risks; `Certificate` explains each."""
 
@@ -64,8 +68,8 @@ class Numbers(NamedTuple):
     eps_dd_request: float
     eps_dd_records: float
     gaussian: bool  # the privacy bounds are also Gaussian DP with μ = √(2ε/q)
-    gaussian_deletion: bool  # and so are the deletion bounds
-    linear_deletion: bool  # the deletion bounds are linear in the order
+    deletion_form: Form  # of eps_dd
+    adaptive_form: Form  # of eps_dd_adaptive
     advantage_bound: float
     risk_bound: float | None
     risk_bound_learned: float | None

@@ -181,7 +181,11 @@ def test_nonconvex_numbers():
         assert certificate.eps_dp_run == privacy.privacy_lipschitz(*run, max(steps))
         assert certificate.eps_dp > certificate.eps_dp_run
         assert certificate.risk_bound_paper > 2  # vacuous
+    # The divergence from the Gibbs law is no Gaussian DP, whoever asks.
     assert unseen.mu_dd is None
+    assert seen.mu_dd is None
+    delta = [plan.certificate(p, 3, delta=1e-5).epsilon_dd for p in (0, 1)]
+    assert delta == [renyi.epsilon_tight(2, gibbs, 1e-5)] * 2
     assert seen.mu_dd_adaptive == pytest.approx(math.sqrt(run_sum))
     assert unseen.advantage_bound == pytest.approx(
         min(inference.advantage_soundness(2, gibbs), seen.advantage_bound)
