@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 import dd_jax as dd
-from dd_jax import requesters
 from dd_jax.audit import claims, scores
 from dd_jax.interaction import Requester, interact, replaces
 from dd_jax.plans import Plan
@@ -28,21 +27,53 @@ class Seen(NamedTuple):
     deleted: Bool[Array, ""]
 
 
+Run = Callable[..., Seen]
+"""`(key, database, rows, deleted_by, *args) -> Seen`; compiled once for all its arguments."""
+
+
 class Interaction(NamedTuple):
     """A whole interaction and the two worlds it is run in.
 
     Attributes:
-        run: `(key, database, rows) -> Seen`.
+        run: what is run; interactions that share it share its compiled program.
         database: 𝒟. alternative: the edit that makes the neighbour.
         kept: the numbers of the releases that `run` returns.
+        deleted_by: the request that must delete the target, 0 if it stays.
+        args: what else `run` is given.
         chunk: seeds per device call.
     """
 
-    run: Callable[..., Seen]
+    run: Run
     database: PyTree
     alternative: dd.Edit
     kept: tuple[int, ...]
+    deleted_by: int
+    args: tuple
     chunk: int
+
+    @property
+    def all_args(self) -> tuple:
+        """Everything that `run` is given after the database."""
+        return (self.alternative.index, jnp.int32(self.deleted_by), *self.args)
+
+
+def make_run(
+    mechanism: dd.Mechanism,
+    make_requester: Callable[..., Requester],
+    kept: tuple[int, ...],
+    observe: tuple[int, ...] = (),
+) -> Run:
+    """Serve the requester made of `args` up to the last release that is kept."""
+
+    def run(key, database, rows, deleted_by, *args):
+        requester = make_requester(*args)
+        _, transcript = interact(
+            key, mechanism, requester, database, num_requests=max(kept), observe=observe
+        )
+        gone = (deleted_by == 0) | replaces(transcript, deleted_by, rows)
+        return Seen(transcript.releases[np.array(kept)], gone)
+
+    return run
 
 
 class Case(NamedTuple):
@@ -79,28 +110,6 @@ class Setting(NamedTuple):
     cases: tuple[Case, ...]
 
 
-def make_interaction(
-    mechanism,
-    requester: Requester,
-    worlds: tuple[PyTree, dd.Edit],
-    kept: tuple[int, ...],
-    *,
-    deleted_by: int | None = None,
-    observe: tuple[int, ...] = (),
-    chunk: int,
-) -> Interaction:
-    """Served up to the last release that is kept; request `deleted_by` must delete the target."""
-
-    def run(key, database, rows):
-        _, transcript = interact(
-            key, mechanism, requester, database, num_requests=max(kept), observe=observe
-        )
-        gone = True if deleted_by is None else replaces(transcript, deleted_by, rows)
-        return Seen(transcript.releases[np.array(kept)], jnp.asarray(gone))
-
-    return Interaction(run, *worlds, kept, chunk)
-
-
 class Certified(NamedTuple):
     """The same settings under the optimal certificate and under the paper's."""
 
@@ -116,6 +125,22 @@ class Certified(NamedTuple):
         return optimal, paper.certified
 
 
-def stream(edits: list[dd.Edit]) -> Requester:
-    """A non-adaptive requester that makes these requests."""
-    return requesters.fixed_stream(requesters.stack_edits(edits))
+def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Score:
+    """Which side of the middle a score is on, ±1: the event is stated, and none is chosen by luck.
+
+    Between Gaussians of one variance every event attains μ, and the middle one has the narrowest
+    limits.
+
+    Args:
+        score: the score whose sign is taken.
+        share: of the seeds that are spent on fitting.
+        learned: whether the middle is that of the fitting seeds' means; 0 otherwise, where the
+            score is a log-likelihood ratio.
+    """
+
+    def fit(present, absent):
+        scorer = score.fit(present, absent)
+        middle = (np.mean(scorer(present)) + np.mean(scorer(absent))) / 2 if learned else 0.0
+        return lambda table: np.sign(scorer(table) - middle)
+
+    return scores.Score(f"{score.name}, side", fit, share)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 import dd_jax as dd
-from dd_jax import data, losses
+from dd_jax import data, losses, requesters
 from dd_jax.audit import scores
 from experiments import audit_requesters
 from experiments.audit_cases import (
@@ -22,16 +22,19 @@ from experiments.audit_cases import (
     Certified,
     Interaction,
     Setting,
-    make_interaction,
-    stream,
+    make_run,
+    one_event,
 )
 
 DATASET, L2 = "digits-3-vs-8", 0.1
-LATE_REQUEST, JOINT_REQUESTS, SEEN = 20, 3, (1, 3)
+# Releases that are kept: all of a short stream, and those around a late deletion.
+EARLY, LATE = (0, 1, 2, 3), (20, 21)
+# How many releases the adaptive requesters are shown.
+SEEN = (1, 3)
 # Where edits depend on the seed every seed has a database of its own.
 SHARED_CHUNK, COPIED_CHUNK = 2000, 500
 RECODING, LOSS = "recoding", "loss"
-_WORDS = {RECODING: "rows recoded by what it saw", LOSS: "deletes the largest losses"}
+_WORDS = {RECODING: "rows recoded", LOSS: "largest losses deleted"}
 
 
 class _Stage(NamedTuple):
@@ -82,19 +85,22 @@ def _paper_step(problem: dd.Problem) -> float:
 
 def _plain_interactions(stage: _Stage) -> dict[str, Interaction]:
     """Non-adaptive: other rows are deleted one after another, the target at some request."""
+    runs = {
+        kept: make_run(stage.mechanism, requesters.fixed_stream, kept) for kept in (EARLY, LATE)
+    }
 
-    def interaction(kept, deleted_by=None):
+    def interaction(kept, deleted_by):
         rows = list(range(1, max(kept) + 1))
-        if deleted_by is not None:
+        if deleted_by:
             rows[deleted_by - 1] = TARGET_ROW
         edits = [dd.deletion(stage.problem.loss, stage.train, [row]) for row in rows]
-        options = {"deleted_by": deleted_by, "chunk": SHARED_CHUNK}
-        return make_interaction(stage.mechanism, stream(edits), stage.worlds, kept, **options)
+        stream = requesters.stack_edits(edits)
+        return Interaction(runs[kept], *stage.worlds, kept, deleted_by, (stream,), SHARED_CHUNK)
 
     return {
-        "stays": interaction(tuple(range(JOINT_REQUESTS + 1))),
-        "deletion-1": interaction((1, 2), 1),
-        f"deletion-{LATE_REQUEST}": interaction((LATE_REQUEST, LATE_REQUEST + 1), LATE_REQUEST),
+        "stays": interaction(EARLY, 0),
+        "deletion-1": interaction(EARLY, 1),
+        f"deletion-{LATE[0]}": interaction(LATE, LATE[0]),
     }
 
 
@@ -106,14 +112,14 @@ def _adaptive_interactions(stage: _Stage) -> dict[str, Interaction]:
             request = _deleted_by(kind, seen)
             make = {RECODING: audit_requesters.recoder, LOSS: audit_requesters.loss_chaser}[kind]
             requester = make(stage.problem.loss, stage.train, stage.target, deleted_by=request)
-            found[f"adaptive-{seen}-{kind}"] = make_interaction(
+            run = make_run(
                 stage.mechanism,
-                requester,
-                stage.worlds,
+                lambda requester=requester: requester,
                 (request,),
-                deleted_by=request,
                 observe=tuple(range(seen)),
-                chunk=COPIED_CHUNK,
+            )
+            found[f"adaptive-{seen}-{kind}"] = Interaction(
+                run, *stage.worlds, (request,), request, (), COPIED_CHUNK
             )
     return found
 
@@ -124,7 +130,6 @@ def _deleted_by(kind: str, seen: int) -> int:
 
 
 def _cases(certified: Certified, score: scores.Score) -> tuple[Case, ...]:
-    joint = tuple(range(JOINT_REQUESTS + 1))
 
     def case(name, words, interaction, releases, claim, gates=GAUSSIAN):
         ours, paper = claim
@@ -134,10 +139,10 @@ def _cases(certified: Certified, score: scores.Score) -> tuple[Case, ...]:
         case("dp", "one release, record stays", "stays", (0,), certified.claim("dp")),
         case(
             "dp-joint",
-            f"{len(joint)} releases jointly",
+            f"{len(EARLY)} releases jointly",
             "stays",
-            joint,
-            certified.claim("dp-joint", request=JOINT_REQUESTS),
+            EARLY,
+            certified.claim("dp-joint", request=max(EARLY)),
         ),
     )
     deleted = tuple(
@@ -148,12 +153,12 @@ def _cases(certified: Certified, score: scores.Score) -> tuple[Case, ...]:
             (request, request + 1),
             certified.claim("deletion", request=request),
         )
-        for request in (1, LATE_REQUEST)
+        for request in (1, LATE[0])
     )
     adaptive = tuple(
         case(
             f"adaptive-{seen}-{kind}",
-            f"p = {seen}, {_WORDS[kind]}",
+            f"deleted; {seen} release{'s' * (seen > 1)} seen, {_WORDS[kind]}",
             f"adaptive-{seen}-{kind}",
             (_deleted_by(kind, seen),),
             certified.claim("deletion-adaptive", seen, _deleted_by(kind, seen)),
@@ -175,4 +180,4 @@ def along(direction: np.ndarray) -> scores.Score:
         scorer = scores.linear().fit(features(present), features(absent))
         return lambda table: scorer(features(table))
 
-    return scores.Score("along the record", fit, share=0.2)
+    return one_event(scores.Score("along the record", fit), share=0.2, learned=True)

@@ -142,7 +142,7 @@ def sample(
         seeds,
         found.database,
         found.alternative,
-        found.alternative.index,
+        *found.all_args,
         progress=_progress(label, say),
     )
     kept = sum(int(np.sum(~arm.deleted)) for arm in pair)
