@@ -133,7 +133,7 @@ def _choose(seen: tails.View, order: float, confidence: float, number: int) -> C
     low, high = seen.promised_limits(confidence, number)
     across, up = majorant(low, high)
     if len(across) == 2:
-        return Choice(-np.inf, np.array([np.argmax(low - high)]))
+        return Choice(-np.inf, np.array([np.argmax(seen.present - seen.absent)]))
     promise, stops = best_path(segment_logs(order, across, up), number)
     return Choice(promise, at_vertices(low, high, across, up)[np.array(stops) - 1])
 

@@ -169,7 +169,7 @@ def choose(seen: tails.View, value: Callable, confidence: float) -> int:
     """Which threshold promises the best bound on part A."""
     low, high = seen.promised_limits(confidence)
     found = value(low, high)
-    return int(np.argmax(found if np.max(found) > 0 else low - high))
+    return int(np.argmax(found if np.max(found) > 0 else seen.present - seen.absent))
 
 
 def _judge(quantity: str, checked: tails.Parts, value: Callable, confidence: float) -> LowerBound:

@@ -17,7 +17,7 @@ from dd_jax.intervals import check_confidence
 MOST_CANDIDATES = 256
 # Part A's best choice at a bare α is mostly the luckiest, far out in a tail, where part B then
 # shows little; at a much smaller risk it is one of which part A is sure.
-CAUTION = 1e-3
+CAUTION = 1e-6
 
 
 class Parts(NamedTuple):
