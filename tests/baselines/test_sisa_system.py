@@ -139,6 +139,20 @@ def test_the_noise_of_private_shards_meets_its_budget(steps, slices, epsilon, de
     assert renyi.gdp_epsilon(mu * 1.01, delta) > epsilon
 
 
+def test_every_stage_draws_its_own_noise():
+    """On blank records a step is θ ← (1 - ηλ)θ + (ηzC/m)N with η = 2, λ = 0.2, z = 1, C = 0.5."""
+    blank = jax.tree.map(jnp.zeros_like, DATABASE)
+    learn = quick_jit(jax.vmap(sharded(private=True).learn, in_axes=(0, None)))
+    state, _ = learn(jax.random.split(jax.random.key(0), 2000), blank)
+    first = np.asarray(state.checkpoints)[:, :, 0].ravel()
+    added = np.asarray(state.models).ravel() - 0.6**STAGE * first
+    unit = 2.0 * 0.5 * math.sqrt(1 + 0.6**2)
+    # 8000 draws: 4 deviations are 3%.
+    assert np.std(first) == pytest.approx(unit / 3, rel=0.03)
+    assert np.std(added) == pytest.approx(unit / 6, rel=0.03)
+    assert abs(np.corrcoef(first, added)[0, 1]) < 0.05
+
+
 def test_the_claims_of_both_forms():
     plain, private = sharded().guarantee, sharded(private=True).guarantee
     assert plain.epsilon == private.epsilon == 0
