@@ -1,5 +1,6 @@
 """`dd-jax audit SETTING`: run a setting's interactions in both worlds, and judge its claims."""
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,8 +66,11 @@ class Keep(NamedTuple):
     resume: bool = True
 
 
+@functools.cache
 def find(name: str, order: float) -> Setting:
-    """A setting by name, with its budgets at a Rényi order."""
+    """A setting by name, with its budgets at a Rényi order; one object, so that what it runs is
+    compiled once.
+    """
     if name not in SETTINGS:
         raise InputError(f"no setting {name!r}; choose one of {', '.join(sorted(SETTINGS))}.")
     return SETTINGS[name](order)

@@ -16,10 +16,13 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax import data
-from experiments import risk_stream
+from experiments import audit_figure, risk_stream
 
 # One entry per figure: module with Config, compute, plot and caption; its heading.
-FIGURES: tuple[tuple[ModuleType, str], ...] = ((risk_stream, "Risk along a stream of deletions"),)
+FIGURES: tuple[tuple[ModuleType, str], ...] = (
+    (risk_stream, "Risk along a stream of deletions"),
+    (audit_figure, "What samples prove: audited, exact, certified"),
+)
 
 
 def write_report(results: Path, progress: Callable[[str], None]) -> Path:

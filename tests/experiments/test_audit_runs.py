@@ -1,0 +1,285 @@
+"""The audit's settings: exact numbers, honest requesters, verdicts that can go either way."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.audit import claims
+from dd_jax.errors import InputError
+from dd_jax.interaction import Observation
+from experiments import audit_coverage, audit_figure, audit_linear, audit_logistic, audit_runs
+from experiments.audit_requesters import loss_chaser, recoder, worst_record
+from experiments.audit_runs import Keep
+
+SEEDS = 20_000
+NOWHERE = Keep(None)
+
+
+def quiet(text):
+    del text
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return audit_runs.find("linear", 2.0)
+
+
+@pytest.fixture(scope="module")
+def said():
+    return []
+
+
+@pytest.fixture(scope="module")
+def judged(linear, said):
+    found = audit_runs.run(
+        linear, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
+    )
+    return {one.case.name: one for one in found}
+
+
+def test_exact_and_certified_numbers_of_the_linear_setting(linear):
+    cases = {case.name: case for case in linear.cases}
+    assert cases["dp"].exact == pytest.approx(1, rel=1e-5)
+    assert cases["deletion-1"].exact == pytest.approx(0.1, rel=1e-5)
+    assert linear.plan.delete_steps == audit_linear.DELETE_STEPS
+    # ε_dp [(1-c^K_L)/(1+c^K_L) + i (1-c^K_U)/(1+c^K_U)], with c^K_L = 0.
+    kept = (1 - linear.plan.step_size) ** linear.plan.delete_steps
+    joint = 1 + 3 * (1 - kept) / (1 + kept)
+    assert cases["dp-joint"].exact == pytest.approx(joint, rel=1e-4)
+    for case in linear.cases:
+        assert case.exact is not None
+        assert case.exact <= case.claim.certified * (1 + 1e-9) < case.paper
+    assert cases["adaptive-1"].claim.certified == pytest.approx(1.1)
+
+
+def test_stated_law_of_the_releases_is_that_of_the_chain(linear):
+    """Mean, covariance and divergence agree with each other: R_q = q/2 · Δᵀ Σ⁻¹ Δ."""
+    up, down, covariance = audit_linear._law_of_releases(linear.plan, 4)
+    shift = up - down
+    (case,) = [case for case in linear.cases if case.name == "dp-joint"]
+    assert shift @ np.linalg.solve(covariance, shift) == pytest.approx(case.exact, rel=1e-9)
+
+
+def test_audited_is_below_exact_and_close_to_it(judged, said):
+    assert said[0] == "linear-stays: 20,000 seeds in each of two worlds …"
+    least = {"dp": 0.85, "dp-joint": 0.85, "deletion-1": 0.5, "adaptive-1": 0.75}
+    for name, found in judged.items():
+        row = found.to_dict()
+        assert row["verdict"] == "consistent"
+        assert least[name] * row["exact"] < row["audited"] < row["exact"]
+        assert row["certified"] < row["detectable"] < 3 * row["certified"]
+        assert row["paper_over_certified"] == pytest.approx(row["paper"] / row["certified"])
+        assert row["audited_over_exact"] == pytest.approx(row["audited"] / row["exact"])
+        assert (row["seeds"], row["seeds_judged"]) == (SEEDS, 0.9 * SEEDS)
+
+
+def test_a_claim_below_the_truth_is_refuted(linear, judged):
+    """The same samples, against a promise of two thirds of what is true."""
+    del judged  # its run compiled the program that is used here
+    (case,) = [case for case in linear.cases if case.name == "dp"]
+    claim = case.claim
+    assert isinstance(claim, claims.RenyiClaim)
+    assert claim.mu is not None
+    false = replace(claim, eps=claim.eps / 1.5, mu=claim.mu / 1.5**0.5)
+    wrong = linear._replace(cases=(case._replace(claim=false),))
+    (found,) = audit_runs.run(
+        wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet
+    )
+    assert found.verdict.refuted
+    assert found.verdict.lower_bound.value > false.eps
+
+
+def test_the_same_seeds_are_used_whichever_claims_are_asked_for(linear, judged):
+    options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["deletion-1"]}
+    (alone,) = audit_runs.run(linear, jax.random.key(0), SEEDS, **options)
+    # One claim alone does not share its risk.
+    assert alone.verdict.lower_bound.value > judged["deletion-1"].verdict.lower_bound.value
+    each = dd.intervals.simultaneous(0.95, 4)
+    options["confidence"] = each
+    (again,) = audit_runs.run(linear, jax.random.key(0), SEEDS, **options)
+    assert again.verdict.lower_bound.value == judged["deletion-1"].verdict.lower_bound.value
+
+
+def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, monkeypatch):
+    def run(resume=True):
+        keep = Keep(tmp_path, resume)
+        options = {"confidence": 0.95, "keep": keep, "say": quiet, "names": ["dp"]}
+        (found,) = audit_runs.run(linear, jax.random.key(0), SEEDS, **options)
+        return found.verdict.lower_bound.value
+
+    first = run()
+    assert len(list(tmp_path.rglob("*.npz"))) == 2
+    each = dd.intervals.simultaneous(0.95, 4)
+    assert first > judged["dp"].verdict.lower_bound.value
+    assert each > 0.95
+    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    assert run() == first
+    with pytest.raises(TypeError):
+        run(resume=False)
+
+
+def test_a_record_that_was_not_deleted_is_found_out(linear):
+    stays = linear.interactions["stays"]
+    wrong = linear._replace(interactions={"stays": stays._replace(deleted_by=1)})
+    with pytest.raises(InputError, match="in 40000 of 40000 runs the record was not deleted"):
+        audit_runs.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
+
+
+def test_bad_input_is_refused_before_anything_is_run(linear):
+    with pytest.raises(InputError, match="no setting 'cubic'; choose one of linear, logistic"):
+        audit_runs.find("cubic", 2.0)
+    options = {"confidence": 0.95, "keep": NOWHERE, "say": pytest.fail}
+    with pytest.raises(InputError, match="linear has no claim 'dpp'; choose from dp, dp-joint"):
+        audit_runs.run(linear, jax.random.key(0), 100, names=["dpp"], **options)
+    with pytest.raises(InputError, match="seeds per arm are too few"):
+        audit_runs.run(linear, jax.random.key(0), 6, **options)
+    options["confidence"] = 1.5
+    with pytest.raises(InputError, match=r"confidence = 1\.5"):
+        audit_runs.run(linear, jax.random.key(0), 100, **options)
+
+
+# --- the logistic setting -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return dd.data.load(audit_logistic.DATASET).train
+
+
+@pytest.fixture(scope="module")
+def target(digits):
+    return worst_record(dd.Problem(dd.losses.logistic(), audit_logistic.L2), digits)
+
+
+def test_the_worst_record_pulls_the_model_both_ways(digits, target):
+    """Their gradients at the optimum differ by more than a change of label could, along v."""
+    problem = dd.Problem(dd.losses.logistic(), audit_logistic.L2)
+    problem.loss.domain.check(target.record)
+    optimum = dd.erm.minimise(problem, digits).params
+    slope = jax.grad(problem.loss.value)
+    first, second = (
+        np.asarray(slope(optimum, jax.tree.map(lambda leaf: leaf[0], record)))
+        for record in (target.record, target.other)
+    )
+    apart = second - first
+    assert np.linalg.norm(apart) > 1.05
+    assert apart @ target.direction == pytest.approx(np.linalg.norm(apart), rel=1e-2)
+
+
+def observe(release, request, visible=True):
+    return Observation(jnp.asarray(release), jnp.asarray(visible), jnp.int32(request))
+
+
+def test_the_recoder_watches_and_then_recodes_by_the_side_of_the_mean(digits, target):
+    loss = dd.losses.logistic()
+    curious = recoder(loss, digits, target, deleted_by=2)
+    v = jnp.asarray(target.direction, jnp.float32)
+    key = jax.random.key(0)
+    for side in (1, -1):
+        memory = curious.init(key)
+        memory, edit = curious.act(key, memory, observe((target.centre + 3 * side) * v, 1))
+        watched = dd.apply_edit(digits, edit)
+        np.testing.assert_array_equal(watched.features, digits.features)
+        # The second look says the other side, but less loudly: the mean decides.
+        memory, edit = curious.act(key, memory, observe((target.centre - 1 * side) * v, 2))
+        recoded = dd.apply_edit(digits, edit)
+        np.testing.assert_allclose(recoded.features[1:-1], jnp.tile(side * v, (265, 1)), atol=1e-6)
+        np.testing.assert_array_equal(recoded.features[0], jnp.zeros(64))
+        assert float(memory.count) == 2
+
+
+def test_the_loss_chaser_deletes_the_worst_other_row_and_then_the_target(digits, target):
+    loss = dd.losses.logistic()
+    chaser = loss_chaser(loss, digits, target, deleted_by=2)
+    key, model = jax.random.key(0), jnp.ones(64)
+    memory, edit = chaser.act(key, chaser.init(key), observe(model, 1))
+    losses = jax.vmap(loss.value, in_axes=(None, 0))(model, digits)
+    assert int(edit.index[0]) == int(jnp.argmax(losses.at[0].set(-jnp.inf)))
+    _, edit = chaser.act(key, memory, observe(jnp.zeros(64), 2, visible=False))
+    assert int(edit.index[0]) == 0
+
+
+def test_logistic_claims_name_their_samples():
+    setting = audit_runs.find("logistic", 2.0)
+    cases = {case.name: case for case in setting.cases}
+    assert list(cases) == [
+        "dp",
+        "dp-joint",
+        "deletion-1",
+        "deletion-20",
+        "adaptive-1-recoding",
+        "adaptive-1-loss",
+        "adaptive-3-recoding",
+        "adaptive-3-loss",
+    ]
+    for case in setting.cases:
+        run = setting.interactions[case.interaction]
+        assert set(case.releases) <= set(run.kept)
+        # Nothing from before the deletion is ever shown to a claim about a deleted record.
+        assert min(case.releases) >= run.deleted_by
+        assert (run.deleted_by == 0) == case.name.startswith("dp")
+    certified = {name: case.claim.certified for name, case in cases.items()}
+    assert certified["dp"] == pytest.approx(1)
+    assert certified["adaptive-3-loss"] == pytest.approx(certified["deletion-20"] + 3)
+    assert min(case.paper / case.claim.certified for case in setting.cases) > 1.3
+
+
+@pytest.mark.slow
+def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
+    """On real data, one release seen: beyond ε_dd, within ε_dd + ε_dp."""
+    setting = audit_runs.find("logistic", 2.0)
+    options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["adaptive-1-recoding"]}
+    (found,) = audit_runs.run(setting, jax.random.key(0), 4000, **options)
+    (plain,) = [case for case in setting.cases if case.name == "deletion-1"]
+    assert not found.verdict.refuted
+    assert plain.claim.certified < found.verdict.lower_bound.value < found.case.claim.certified
+
+
+# --- coverage and the figure --------------------------------------------------------------------
+
+
+def test_coverage_counts_what_exceeds_the_truth(monkeypatch):
+    rows = audit_coverage.run(jax.random.key(1), replays=20, seeds=400)
+    assert len(rows) == 3 * len(audit_coverage.BOUNDS) + 2
+    assert all(row.sound for row in rows)
+    said = {(row.bound, row.pair): row.positive for row in rows}
+    assert said["gaussian_mu", audit_coverage.GAUSSIANS] > 0.9  # it is not silent where it may be
+
+    def plug_in(fit_present, fit_absent, test_present, test_absent, *, confidence):
+        """The difference of two frequencies, called a lower bound."""
+        del fit_present, fit_absent
+        found = audit_coverage.bounds.advantage(
+            test_present, test_absent, test_present, test_absent, confidence=confidence
+        )
+        return found._replace(value=np.mean(test_present > 0) - np.mean(test_absent > 0))
+
+    wrong = audit_coverage.BOUNDS["advantage"]._replace(bound=plug_in)
+    monkeypatch.setattr(audit_coverage, "BOUNDS", {"advantage": wrong})
+    rows = audit_coverage.run(jax.random.key(1), replays=40, seeds=400)
+    unsound = {(row.bound, row.pair) for row in rows if not row.sound}
+    assert unsound == {("advantage", pair) for pair in audit_coverage.PAIRS}
+    with pytest.raises(InputError, match="give at least 1 replay of 4 seeds"):
+        audit_coverage.run(jax.random.key(1), replays=0)
+
+
+def test_figure_and_caption_show_the_numbers():
+    config = audit_figure.Config()
+    results = {
+        "linear: one release": np.array([0.9, 1.0, 1.0, 2.0, 1.2]),
+        "linear: recoded": np.array([0.4, 0.5, 1.1, 3.3, 1.5]),
+        "logistic: deleted": np.array([0.0, np.nan, 0.1, 1.3, 0.2]),
+    }
+    figure = audit_figure.plot(config, results)
+    left, right = figure.axes
+    assert [text.get_text() for text in left.texts] == ["recoded", "one release"]
+    assert [text.get_text() for text in right.texts] == ["deleted (nothing shown)"]
+    caption = audit_figure.caption(config, results)
+    assert "80% to 90% of the truth" in caption
+    assert "No claim is refuted" in caption
+    assert "2 to 13 times" in caption
+    results["logistic: deleted"][0] = 0.2
+    assert "1 CLAIMS ARE REFUTED" in audit_figure.caption(config, results)
