@@ -73,7 +73,8 @@ def calibrate(
 
     Guarantee: (ε, δ)-unlearning of each release, for any number of requests.
     Assumes: `Constants`; as published ε ≤ log(1/δ), reading its ε = O(log(1/δ)) with constant 1.
-    Neel et al. 2021, Theorem 9; with `Constants.of_problem` Theorem 10.
+    Neel et al. 2021, Theorem 9; with `Constants.of_problem` Theorem 10, whose mD, the part of the
+    regulariser in G, is mR on a ball around 0.
     """
     steps = int(checks.count("delete_steps", delete_steps))
     gap = root_slope(epsilon, delta) * math.sqrt(2)
