@@ -8,7 +8,9 @@ import pytest
 import dd_jax as dd
 from dd_jax import erm
 from dd_jax.attacks import clipping, find
+from dd_jax.attacks.separation import Separation
 from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.intervals import advantage, simultaneous
 
 KINDS = pytest.mark.parametrize("single_index", [False, True], ids=["no GLM", "GLM"])
 
@@ -92,11 +94,48 @@ def test_a_certificate_that_was_issued_counts_against_us():
     assert issued.claim.owner == "ours"
 
 
+def shown(learned, deleted):
+    """Divergences at least these, after learning and after deletion."""
+    estimate = advantage(5, 5, 10, 0.9)
+    lows = {clipping.LEARNED: learned, clipping.DELETED: deleted}
+    return {release: Separation(low, estimate) for release, low in lows.items()}
+
+
+@pytest.mark.parametrize("lows", [(1.2, 0.0), (0.0, 0.2)])
+def test_either_release_refutes_and_the_twin_is_held_to_the_tight_bounds(lows):
+    stated = {clipping.LEARNED: 1.0, clipping.DELETED: 0.1}
+    tight = {clipping.LEARNED: 0.5, clipping.DELETED: 0.05}
+    claims = clipping._findings(
+        find("clipping"), shown(*lows), shown(*np.multiply(lows, 0.6)), stated, tight, "refused"
+    )
+    assert [finding.refuted for finding in claims] == [True, True, False]
+    claims = clipping._findings(
+        find("clipping"), shown(*np.multiply(lows, 0.6)), shown(0, 0), stated, tight, "refused"
+    )
+    assert [finding.refuted for finding in claims] == [lows[1] > 0, False, False]
+
+
+def test_four_bounds_share_the_risk_and_each_problem_has_its_own(monkeypatch):
+    asked = []
+
+    def measure(key, case, plan, order, seeds, confidence):
+        asked.append((case.loss.constants.single_index, confidence))
+        return shown(0.9, 0.09)
+
+    monkeypatch.setattr(clipping, "measure", measure)
+    result = find("clipping").run(jax.random.key(0), seeds=4, confidence=0.9)
+    assert asked == [(False, simultaneous(0.9, 4)), (True, simultaneous(0.9, 4))]
+    assert simultaneous(0.9, 4) == pytest.approx(0.975)
+    certified = [row["certified"] for row in result.rows]
+    assert certified[0] > certified[2]
+    assert certified[1] > certified[3]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
         ({"n": 10}, "n = 10; give 1000 to 1000000 records (float32)."),
-        ({"seeds": 1}, "seeds = 1; give at least 2: half of them fit the test."),
+        ({"seeds": 3}, "seeds = 3; give at least 4: half of them fit the test."),
     ],
 )
 def test_refusals(parameters, message):

@@ -95,6 +95,36 @@ def test_a_view_is_cut_only_from_a_transcript(transcript):
         PostDeletionView.cut(transcript.releases, request=2, row=1)
 
 
+def test_a_view_is_cut_from_one_interaction_and_not_from_many(transcript):
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), transcript)
+    with pytest.raises(InputError, match=r"edits have shape \(2, 3, 1\).*cut inside the vmap"):
+        PostDeletionView.cut(batch, request=1, row=1)
+
+
+@pytest.mark.parametrize("row", [jnp.arange(3), jnp.array([1]), -1, 1.0, True])
+def test_a_view_is_about_one_row(transcript, row):
+    with pytest.raises(InputError, match="give one row of the database, a whole number ≥ 0"):
+        PostDeletionView.cut(transcript, request=2, row=row)
+
+
+@pytest.mark.parametrize("request_number", [True, 2.0, None])
+def test_a_request_is_a_whole_number(transcript, request_number):
+    with pytest.raises(InputError, match="give a whole number, from 1"):
+        PostDeletionView.cut(transcript, request=request_number, row=1)
+
+
+def test_a_view_has_no_subclasses():
+    with pytest.raises(InputError, match="has no subclasses"):
+        type("Leaky", (PostDeletionView,), {"__setattr__": object.__setattr__})
+
+
+@pytest.mark.parametrize("row", [3, jnp.int32(3)])
+def test_a_row_that_does_not_exist_was_not_deleted(row):
+    nowhere = dd.Edit(jnp.array([[3]], jnp.int32), jnp.zeros((1, 1)))
+    scene = Stage(SUM, fixed_stream(nowhere), DATABASE, row, 1, 1)
+    assert not play(jax.random.key(0), scene, first_release).deleted
+
+
 def test_the_judge_shows_an_adversary_nothing_else(transcript):
     shown = (transcript, transcript.releases, tuple(transcript), dd.adversary_view(transcript, 2))
     for thing in shown:

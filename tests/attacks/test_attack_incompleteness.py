@@ -8,7 +8,7 @@ import pytest
 import dd_jax as dd
 from dd_jax.attacks import find, incompleteness
 from dd_jax.errors import InputError
-from dd_jax.intervals import advantages
+from dd_jax.intervals import advantages, clopper_pearson
 
 COMPARED = {
     "fixed-model": ["retraining (def:ginart, dfn:unlearning)"],
@@ -28,6 +28,9 @@ def test_told_apart_always_and_deletes_with_epsilon_zero(name):
     assert all(row["low"] > 0.98 for row in result.rows)
     assert result.theory["epsilon_data_deletion"] == 0.0
     assert result.theory["delta_needed"] > 0.95
+    # One advantage is two proportions, and all of them share the risk.
+    low, _ = clopper_pearson(1_000, 1_000, 1 - 0.001 / (2 * len(COMPARED[name])))
+    assert result.estimate.low == pytest.approx(2 * low - 1)
     assert [finding.refuted for finding in result.findings] == [True, False, False]
     assert result.findings[1].evidence == (
         "1000 random databases, 1 distinct release after the deletion"
@@ -60,6 +63,17 @@ def test_the_check_of_epsilon_zero_has_power():
     finding = incompleteness._findings(find("fixed-model"), estimates, releases)[1]
     assert finding.refuted
     assert finding.claim.owner == "ours"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_the_delta_needed_is_a_limit_of_p_minus_e_to_the_epsilon_times_q(epsilon):
+    answers = np.arange(1_000) < 800
+    others = [np.arange(1_000) < 50, np.arange(1_000) < 100]
+    low, _ = clopper_pearson(800, 1_000, 1 - 0.1 / 4)
+    _, high = clopper_pearson(100, 1_000, 1 - 0.1 / 4)
+    got = incompleteness._delta(answers, others, 0.9, epsilon)
+    assert got == pytest.approx(low - np.exp(epsilon) * high)
+    assert incompleteness._delta(others[0], [answers], 0.9, epsilon) == 0
 
 
 def test_one_record_is_refused():

@@ -10,7 +10,7 @@ import pytest
 import dd_jax as dd
 from dd_jax.attacks import find, median
 from dd_jax.errors import InputError
-from dd_jax.intervals import clopper_pearson
+from dd_jax.intervals import clopper_pearson, proportion
 
 
 @pytest.mark.parametrize(("n", "step"), [(5, 4), (7, 4), (7, 6), (9, 5), (9, 9)])
@@ -92,6 +92,13 @@ def test_success_at_101_records_and_requests_4_to_12():
     assert result.rows[0]["low"] > result.rows[0]["bound"] + 0.3
     assert result.exact == result.rows[-1]["exact"]
     assert [finding.refuted for finding in result.findings] == [True, False, False]
+
+
+@pytest.mark.parametrize("hits", [0, 40])
+def test_the_blind_requester_is_judged_too(hits):
+    seen, blind = proportion(875, 1_000, 0.999), proportion(hits, 1_000, 0.999)
+    findings = median._findings(find("median"), 101, [4], [seen], blind)
+    assert [finding.refuted for finding in findings] == [True, False, hits > 0]
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,24 @@ from scipy import stats
 
 import dd_jax as dd
 from dd_jax.attacks import find, necessity
-from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS, exact, mechanism, noise_scale
+from dd_jax.attacks.necessity_curators import (
+    CURATORS,
+    REMEMBERS,
+    RETRAINS,
+    TRACKS,
+    exact,
+    mechanism,
+    noise_scale,
+)
 from dd_jax.errors import InputError
 from dd_jax.guarantees import inference
+from dd_jax.intervals import Estimate, advantage
 
 
 def interaction(curator, *, swapped=False, scale=0.1, observe=(0,), side=1.0):
     records = jnp.zeros(5).at[4].set(side)
-    requester = necessity.requester(5, swapped=swapped)
-    curator = mechanism(curator, 5, jnp.float32(scale))
+    requester = necessity.requester(5, swapped)
+    curator = mechanism(jnp.int32(CURATORS.index(curator)), 5, jnp.float32(scale))
     options = {"num_requests": 5, "observe": observe}
     return dd.interact(jax.random.key(3), curator, requester, records, **options)
 
@@ -41,6 +50,13 @@ def test_the_one_that_remembers_leans_against_its_model():
     _, transcript = interaction(REMEMBERS, scale=1e-3)
     np.testing.assert_array_equal(transcript.releases[:5], np.full(5, transcript.releases[0]))
     # +1 in row 0 and a positive model: the two cancel.
+    assert transcript.releases[5] == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_one_that_tracks_leans_against_whatever_was_written(swapped):
+    curator, transcript = interaction(TRACKS, scale=1e-3, swapped=swapped)
+    np.testing.assert_allclose(transcript.releases[1:5], curator.database[0] / 5)
     assert transcript.releases[5] == pytest.approx(0, abs=0.01)
 
 
@@ -73,6 +89,9 @@ def test_exact_values_from_the_conditional_probabilities():
         assert got.attack == pytest.approx(attack(rate, False))
         assert got.swapped == pytest.approx(attack(rate, True))
     retrains, remembers = (exact(curator, n, scale) for curator in rates)
+    # The model before the deletion is the row itself: 0 is left of it, whichever was written.
+    tracks = exact(TRACKS, n, scale)
+    assert tracks == remembers._replace(swapped=0.0)
     assert retrains.attack == pytest.approx(retrains.learner * retrains.deleter)
     assert remembers.attack == 0
     assert abs(remembers.swapped) == pytest.approx(2 * remembers.learner * remembers.deleter)
@@ -81,12 +100,18 @@ def test_exact_values_from_the_conditional_probabilities():
 @pytest.mark.slow
 def test_the_product_law_its_condition_and_the_bound_on_epsilon():
     result = find("necessity").run(jax.random.key(0), seeds=4_000)
-    assert [finding.refuted for finding in result.findings] == [True] + [False] * 4
-    assert result.findings[0].claim.owner == "paper"
+    refuted = [True, False, False, True, False, False]
+    assert [finding.refuted for finding in result.findings] == refuted
+    assert [result.findings[i].claim.owner for i in (0, 3)] == ["paper", "control"]
+    assert not result.ours_refuted
     found = {(row["curator"], row["what"]): row for row in result.rows}
     for row in result.rows:
         assert row["low"] <= row["exact"] <= row["high"]
     attack = found[RETRAINS, "Adv(MI)"]
+    # 21 intervals at once; the two arms are about mirror images.
+    hits = round(2_000 * (1 + attack["success"]))
+    alike = advantage(hits, 4_000 - hits, 4_000, 1 - 0.001 / 21)
+    assert attack["high"] - attack["low"] == pytest.approx(alike.high - alike.low, rel=0.01)
     law = found[RETRAINS, "Adv(Test)"]["exact"] * found[RETRAINS, "Adv(Test̄) from θ = +1"]["exact"]
     assert attack["low"] <= law <= attack["high"]
     assert attack["high"] - attack["low"] < 0.15
@@ -104,6 +129,44 @@ def test_the_product_law_its_condition_and_the_bound_on_epsilon():
     assert implied < result.theory["epsilon_at_least_exactly"] < result.parameters["epsilon"]
 
 
+def about(value):
+    return Estimate(value, value - 0.01, value + 0.01, 100, 0.9)
+
+
+def judged(implied=0.1, **changes):
+    """Findings on the exact values, each 0.01 wide, with some measured values changed."""
+    truth = {curator: exact(curator, 10, 0.1) for curator in CURATORS}
+    measured = {
+        curator: necessity.Measured(
+            about(t.learner),
+            [about(t.deleter)] * 2,
+            [about(rate) for rate in t.rates],
+            about(t.attack),
+            about(t.swapped),
+        )
+        for curator, t in truth.items()
+    }
+    for curator, fields in changes.items():
+        measured[curator] = measured[curator]._replace(**fields)
+    findings = necessity._findings(find("necessity"), measured, truth, implied, 1.0)
+    return [finding.refuted for finding in findings]
+
+
+def test_what_is_measured_decides_every_claim():
+    assert judged() == [True, False, False, True, False, False]
+    # The product is 0.466: an advantage on either side of it refutes the law.
+    for value in (0.3, 0.6):
+        assert judged(retrains={"attack": about(value)})[1]
+    assert not judged(remembers={"attack": about(0.34)})[0]
+    # The product is 0.326: one of the two requesters has to reach it.
+    assert judged(remembers={"swapped": about(-0.2)})[2]
+    assert not judged(remembers={"swapped": about(0.34)})[2]
+    assert not judged(tracks={"swapped": about(-0.34)})[3]
+    assert judged(implied=1.1)[4]
+    assert not judged(implied=0.9)[4]
+    assert judged(tracks={"swapped": about(0.02)})[5]
+
+
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
 def test_the_exact_advantage_never_implies_more_than_the_certified_epsilon(order, epsilon):
@@ -114,7 +177,8 @@ def test_the_exact_advantage_never_implies_more_than_the_certified_epsilon(order
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 1}, "n = 1; give at least 2 records."),
+        ({"n": 1}, "n = 1; give 2 to 1000 records."),
+        ({"n": 100_000}, "n = 100000; give 2 to 1000 records."),
         ({"epsilon": 0.0}, "epsilon = 0.0; give a finite number > 0."),
         ({"order": 1.0}, "order = 1.0; give a Rényi order > 1, such as 2."),
     ],

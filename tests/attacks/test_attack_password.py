@@ -8,7 +8,7 @@ import pytest
 from dd_jax.attacks import find, password
 from dd_jax.errors import InputError
 from dd_jax.guarantees.inference import advantage_soundness
-from dd_jax.intervals import clopper_pearson
+from dd_jax.intervals import Estimate, clopper_pearson
 from dd_jax.types import Edit, replacement
 
 DATABASE = jnp.array([3, 4, 5], jnp.int32)
@@ -68,6 +68,21 @@ def test_nonadaptive_epsilon_is_the_divergence_of_two_coins(passwords, order):
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-14)
     # The blind requester's exact advantage, 1/M, is inside what the non-adaptive ε allows.
     assert 1 / passwords <= advantage_soundness(order, got)
+
+
+@pytest.mark.parametrize("order", [1e3, 1e6, 1e300])
+def test_nonadaptive_epsilon_at_huge_orders_is_the_largest_log_ratio(order):
+    # R_∞ of the two coins; (1+a)^q itself overflows.
+    assert password.nonadaptive_epsilon(order, 10) == pytest.approx(np.log(1.1), rel=0.01)
+
+
+def test_a_blind_requester_beyond_the_bound_counts_against_us():
+    seen = Estimate(1.0, 0.99, 1.0, 100, 0.9)
+    for low, refuted in ((0.21, True), (0.19, False)):
+        blind = Estimate(0.3, low, 0.4, 100, 0.9)
+        finding = password._findings(find("password"), seen, blind, 0.2, 4)[1]
+        assert finding.refuted == refuted
+        assert finding.claim.owner == "ours"
 
 
 def test_the_reduction_is_refuted_and_the_nonadaptive_claim_is_not():

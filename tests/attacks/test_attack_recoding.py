@@ -12,6 +12,7 @@ from scipy import stats
 import dd_jax as dd
 from dd_jax.attacks import find, recoding, recoding_law
 from dd_jax.errors import InputError
+from dd_jax.intervals import Estimate, advantage
 
 PLAN = recoding.make_plan(20, 2.0, 1.0)
 EVERYWHERE = [(-math.inf, math.inf)]
@@ -84,13 +85,44 @@ def test_half_the_noise_would_break_the_certificate():
     assert recoding_law.law(half, 0, 500).advantage(POSITIVE) > certified["is deleted"][1] + 0.1
 
 
+def test_the_largest_epsilon_still_has_a_law():
+    plan = recoding.make_plan(20, 1.01, recoding.LARGEST_EPSILON)
+    law = recoding_law.law(plan, 100, 0)
+    assert law.coin() < 1
+    assert 0.99 < law.advantage(law.staying_test()) <= 1 + 1e-6
+
+
+def found(target, low, renyi_low):
+    return recoding.Measured(
+        target, 22, Estimate(low, low, low + 0.1, 100, 0.9), low, renyi_low, 0.5
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("low", "renyi_low"), [(0.9, 0.0), (0.0, 3.0)])
+def test_any_release_beyond_its_certificate_counts_against_us(place, low, renyi_low):
+    limits = recoding.bounds(PLAN, 2.0)
+    targets = ["is deleted", "is deleted", "stays"]
+    quiet = [found(target, 0.0, 0.0) for target in targets]
+    assert not recoding._findings(find("recoding"), quiet, limits)[2].refuted
+    quiet[place] = found(targets[place], low, renyi_low)
+    finding = recoding._findings(find("recoding"), quiet, limits)[2]
+    assert finding.refuted
+    assert finding.claim.owner == "ours"
+
+
 @pytest.mark.slow
 def test_measured_exact_and_certified():
     result = find("recoding").run(jax.random.key(0), seeds=6_000, releases=4)
     assert [finding.refuted for finding in result.findings] == [True, True, False, False]
     assert [finding.claim.owner for finding in result.findings[2:]] == ["ours", "ours"]
+    assert result.findings[0].claim.owner == "paper"
     *gone, stays = result.rows
     assert [r["steps after"] for r in gone] == [22, 44, 88]
+    # Four intervals at once; the two arms are about mirror images.
+    hits = round(3_000 * (1 + gone[-1]["success"]))
+    alike = advantage(hits, 6_000 - hits, 6_000, 1 - 0.001 / 4)
+    assert gone[-1]["high"] - gone[-1]["low"] == pytest.approx(alike.high - alike.low, rel=0.01)
     for r in gone:
         # However many steps: above what ε_dd allows, inside what ε_dd + ε_dp certifies.
         assert r["p0_bound"] < 0.05 < r["low"] < r["exact"] < r["certified"]
@@ -105,9 +137,10 @@ def test_measured_exact_and_certified():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 4}, "n = 4; give at least 5 records."),
+        ({"n": 4}, "n = 4; give 5 to 1000 records."),
+        ({"epsilon": 1000.0}, "epsilon = 1000.0; give a number > 0, at most 100."),
         ({"releases": 0}, "releases = 0; give 1 to 64."),
-        ({"epsilon": 0.0}, "epsilon = 0.0; give a finite number > 0."),
+        ({"epsilon": 0.0}, "epsilon = 0.0; give a number > 0, at most 100."),
     ],
 )
 def test_refusals(parameters, message):

@@ -13,7 +13,7 @@ from dd_jax.errors import InputError
 from dd_jax.intervals import advantage
 
 
-@pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0])
+@pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0, 2_000.0])
 def test_one_release_in_closed_form(shift):
     assert laplace.optimal_advantage([shift]) == pytest.approx(1 - np.exp(-shift / 2), abs=1e-5)
 
@@ -126,6 +126,29 @@ def test_both_variants_from_one_run():
     assert widest["high"] - widest["low"] == pytest.approx(half.high - half.low, rel=0.1)
     assert [finding.refuted for finding in result.findings] == [True, True, False, False]
     assert result.theory["log_ratio_of_one_release"] <= 1 + 1e-6
+    assert result.bound == pytest.approx(np.tanh(1.0))
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 1.0, 1_000.0])
+@pytest.mark.parametrize("variant", [AS_STATED, REPAIRED])
+@pytest.mark.parametrize("kind", ["ratio_to_retraining", "ratio_sampled"])
+def test_a_log_ratio_above_epsilon_counts_against_us(epsilon, variant, kind):
+    estimate = advantage(50, 50, 100, 0.9)
+    ratios = {"ratio_to_retraining": epsilon, "ratio_sampled": epsilon}
+    quiet = {
+        name: secret_count.Measured(name, [1], [estimate], [0.0], **ratios)
+        for name in (AS_STATED, REPAIRED)
+    }
+
+    def refuted(measured):
+        found = secret_count._findings(
+            find("secret-count"), measured[AS_STATED], measured[REPAIRED], epsilon, 0.5, 0.7
+        )
+        assert found[2].claim.owner == "ours"
+        return found[2].refuted
+
+    assert not refuted(quiet)
+    assert refuted({**quiet, variant: quiet[variant]._replace(**{kind: 1.5 * epsilon})})
 
 
 @pytest.mark.parametrize(("variant", "epsilon", "step"), [(AS_STATED, 4.0, 5), (REPAIRED, 0.3, 2)])
@@ -145,9 +168,10 @@ def test_one_release_stays_within_epsilon_at_other_settings(variant, epsilon, st
     [
         ({"n": 1}, "n = 1; give 2 to 1000 records (float32 counts)."),
         ({"step": 0}, "step = 0; delete at request 1 to 12."),
-        ({"releases": 0}, "releases = 0; give at least 1."),
-        ({"epsilon": 0.0}, "epsilon = 0.0; give a finite number > 0."),
-        ({"epsilon": float("nan")}, "epsilon = nan; give a finite number > 0."),
+        ({"releases": 0}, "releases = 0; give 1 to 100000."),
+        ({"releases": 10**6}, "releases = 1000000; give 1 to 100000."),
+        ({"epsilon": 1e-7}, "epsilon = 1e-07; give 0.001 to 1000 (float32)."),
+        ({"epsilon": float("nan")}, "epsilon = nan; give 0.001 to 1000 (float32)."),
     ],
 )
 def test_refusals(parameters, message):

@@ -77,5 +77,10 @@ def test_false_alarms_are_as_rare_as_stated():
 def test_unequal_arms_are_refused():
     with pytest.raises(InputError, match="the arms have 3 and 2 samples; give both the same"):
         separation.separate(np.ones((3, 1)), np.ones((2, 1)), 2.0, 0.9)
-    with pytest.raises(InputError, match="the arms have 1 and 1 samples"):
-        separation.separate(np.ones((1, 1)), np.ones((1, 1)), 2.0, 0.9)
+    with pytest.raises(InputError, match=r"have 3 and 3 samples; .* at least 4"):
+        separation.separate(np.ones((3, 1)), np.ones((3, 1)), 2.0, 0.9)
+
+
+def test_four_samples_are_enough():
+    rng = np.random.default_rng(3)
+    assert separation.separate(*gaussians(rng, 0.0, seeds=4), 2.0, 0.9).renyi_low == 0

@@ -1,6 +1,8 @@
 """`dd-jax attack` from end to end: output, JSON, exit status."""
 
 import json
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -65,7 +67,13 @@ def test_exit_status_1_when_a_claim_of_ours_is_refuted(monkeypatch, capsys):
         ([], f"name an attack, one of {', '.join(sorted(ATTACKS))}."),
         (["sum", "--n", "4"], "the attack sum has no parameter n; it has seeds, confidence."),
         (["median", "--n", "10"], "n = 10; give an odd number of records from 5 to 1000001."),
-        (["password", "--seeds", "0"], "seeds = 0; give at least 1."),
+        (["password", "--seeds", "0"], "seeds = 0; give 1 to 10000000."),
+        (
+            ["sum", "--seed", str(10**20)],
+            f"--seed {10**20}: give a whole number from 0 to {2**32 - 1}.",
+        ),
+        (["sum", "--seed", "-1"], f"--seed -1: give a whole number from 0 to {2**32 - 1}."),
+        (["sum", "--bogus", "3"], "Unrecognized options: --bogus, 3; see dd-jax attack --help."),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
@@ -73,3 +81,37 @@ def test_bad_input_is_one_line_and_status_2(capsys, arguments, message):
     captured = capsys.readouterr()
     assert captured.err == f"dd-jax attack: {message}\n"
     assert captured.out == ""
+
+
+def test_a_value_that_cannot_be_read_is_one_line_and_status_2(capsys):
+    assert main(["attack", "sum", "--seeds", "abc"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dd-jax attack: Error parsing --seeds: ")
+    assert error.endswith("'abc']; see dd-jax attack --help.\n")
+    assert error.count("\n") == 1
+
+
+def fail(error):
+    def run(*arguments, **parameters):
+        raise error
+
+    return run
+
+
+def test_an_error_of_the_program_is_not_a_refuted_claim(monkeypatch, capsys):
+    monkeypatch.setattr(sum_example, "run", fail(ZeroDivisionError("by nothing")))
+    assert main(["attack", "sum"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback")
+    assert error.endswith(
+        "dd-jax attack: internal error, no claim was judged: ZeroDivisionError: by nothing\n"
+    )
+    monkeypatch.setattr(sum_example, "run", fail(MemoryError()))
+    assert main(["attack", "sum"]) == 2
+    assert capsys.readouterr().err == "dd-jax attack: out of memory; ask for a smaller run.\n"
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "dd_jax.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "0.1.0\n")
