@@ -106,19 +106,21 @@ def _yardsticks(problem, database, groups, target) -> tuple[Array, Array]:
     return alone, (minus + plus) / 2
 
 
-def requester(scene: Scene, pick: Array) -> Requester:
+def requester(scene: Scene, pick: Array, looks: Array | bool = True) -> Requester:
     """The target's group leaves after φ_0 exposes it; then the target is deleted.
 
     A record with label +1 raises the model's score on it above that of a model that never saw it,
-    one with -1 lowers it (whatever the other records). Shown nothing, the requester sees a score of
-    0: who leaves then depends on the records that stay alone.
+    one with -1 lowers it (whatever the other records). A requester that does not look, or is shown
+    nothing, takes the score for 0: who leaves then depends on the records that stay alone. `looks`
+    may be traced: one compilation serves both.
     """
     target = scene.targets[pick]
     size = scene.groups.shape[1]
 
     def act(key, memory, observation):
         del key
-        score = observation.release @ scene.database.features[target]
+        seen = jnp.where(looks, observation.release, jnp.zeros_like(observation.release))
+        score = seen @ scene.database.features[target]
         exposed = (score > scene.alone[pick]).astype(jnp.int32)
         first = observation.request == 1
         rows = jnp.where(first, scene.groups[exposed], jnp.full(size, target))
@@ -134,25 +136,32 @@ def adversary(key: Array, view: PostDeletionView, *, scene: Scene, pick: Array) 
     return jnp.where(lean < scene.parted[pick], 1.0, -1.0).astype(lean.dtype)
 
 
-def trial(key: Array, scene: Scene, *, mechanism: Mechanism, observe: tuple) -> Outcome:
+def trial(key: Array, scene: Scene, looks: Array, *, mechanism: Mechanism) -> Outcome:
     """Draw target and label, let the group leave, delete the target, ask for its label."""
     pick_key, label_key, play_key = jax.random.split(key, 3)
     pick = jax.random.randint(pick_key, (), 0, scene.targets.size, jnp.int32)
     label = jax.random.rademacher(label_key, (), scene.database.label.dtype)
     target = scene.targets[pick]
     database = scene.database._replace(label=scene.database.label.at[target].set(label))
-    ask = requester(scene, pick)
-    stage = Stage(mechanism, ask, database, target, DELETION, DELETION, observe)
+    ask = requester(scene, pick, looks)
+    stage = Stage(mechanism, ask, database, target, DELETION, DELETION, SEEN)
     outcome = play(play_key, stage, functools.partial(adversary, scene=scene, pick=pick))
     return outcome._replace(answer=outcome.answer == label)
+
+
+@functools.cache
+def _trial(mechanism: Mechanism):
+    """One function object per curator, so that it is compiled once for both requesters."""
+    return functools.partial(trial, mechanism=mechanism)
 
 
 def success(
     key: Array, scene: Scene, mechanism: Mechanism, observe: tuple, seeds: int, confidence: float
 ) -> Estimate:
-    """How often the adversary names the deleted label."""
-    fn = functools.partial(trial, mechanism=mechanism, observe=observe)
-    return proportions(trials(fn, key, seeds, scene, chunk=CHUNK), confidence)[0]
+    """How often the adversary names the deleted label, when the requester looks at `observe`."""
+    looks = jnp.asarray(observe == SEEN)
+    scores = trials(_trial(mechanism), key, seeds, scene, looks, chunk=CHUNK)
+    return proportions(scores, confidence)[0]
 
 
 def certified_success(plan: Plan, problem: Problem, database: Labelled, observe: tuple) -> float:

@@ -75,11 +75,12 @@ def fresh_deal(plain: Mechanism) -> Mechanism:
     return retraining(plain.learn)._replace(publish=publish_models, domain=plain.domain)
 
 
-def requester(database: Labelled) -> Requester:
+def requester(database: Labelled, looks: Array | bool = True) -> Requester:
     """Every user whose surest model (on her own label) is in the first half of the shards leaves.
 
     All leave in one request; the target, row 0, leaves with them in any case. Rows that stay are
-    named by a number out of range, which the curator drops. Shown nothing, users toss coins.
+    named by a number out of range, which the curator drops. Users who do not look, or are shown
+    nothing, toss coins. `looks` may be traced: one compilation serves both kinds of users.
     """
     n = database.label.shape[0]
 
@@ -87,7 +88,8 @@ def requester(database: Labelled) -> Requester:
         models = observation.release
         confidence = database.label * (models @ database.features.T)
         surest = jnp.argmax(confidence, axis=0) < models.shape[0] // 2
-        leaves = jnp.where(observation.visible, surest, jax.random.bernoulli(key, shape=(n,)))
+        coins = jax.random.bernoulli(key, shape=(n,))
+        leaves = jnp.where(observation.visible & looks, surest, coins)
         leaves = leaves.at[TARGET_ROW].set(True)
         rows = jnp.where(leaves, jnp.arange(n, dtype=jnp.int32), jnp.int32(n))
         return memory, Edit(rows, jax.tree.map(jnp.zeros_like, database))
@@ -112,20 +114,26 @@ def adversary(key: Array, view: PostDeletionView, *, held_out: Labelled) -> Read
 
 
 def trial(
-    key: Array, database: Labelled, held_out: Labelled, *, mechanism: Mechanism, observe: tuple
+    key: Array, database: Labelled, held_out: Labelled, looks: Array, *, mechanism: Mechanism
 ) -> Outcome:
     """One request, in which the users of the first half's shards leave; the adversary sees φ_1."""
-    stage = Stage(mechanism, requester(database), database, TARGET_ROW, 1, 1, observe)
+    stage = Stage(mechanism, requester(database, looks), database, TARGET_ROW, 1, 1, (0,))
     return play(key, stage, functools.partial(adversary, held_out=held_out))
 
 
+@functools.cache
+def _trial(mechanism: Mechanism):
+    """One function object per curator, so that it is compiled once for both kinds of users."""
+    return functools.partial(trial, mechanism=mechanism)
+
+
 class Case(NamedTuple):
-    """A curator, what its requester sees, and the exact rate where it is known."""
+    """A curator, whether users look at the models, and the exact rate where it is known."""
 
     curator: str
     requests: str
     mechanism: Mechanism
-    observe: tuple
+    looks: bool
     exact: float | None
 
 
@@ -133,10 +141,10 @@ def cases(shards: int, noise: float) -> tuple[Case, ...]:
     """Plain SISA, the defence and the two nulls."""
     plain, private = (mechanism(training(z), shards) for z in (0.0, noise))
     return (
-        Case("SISA", "adaptive", plain, (0,), None),
-        Case(f"SISA, noise {noise:g} in each shard", "adaptive", private, (0,), None),
-        Case("SISA", "at random", plain, (), CHANCE),
-        Case("retraining, fresh shards", "adaptive", fresh_deal(plain), (0,), CHANCE),
+        Case("SISA", "adaptive", plain, True, None),
+        Case(f"SISA, noise {noise:g} in each shard", "adaptive", private, True, None),
+        Case("SISA", "at random", plain, False, CHANCE),
+        Case("retraining, fresh shards", "adaptive", fresh_deal(plain), True, CHANCE),
     )
 
 
@@ -173,8 +181,8 @@ def run(
 
 def _play(key: Array, case: Case, seeds: int, confidence: float) -> tuple[Estimate, float]:
     """The indicator's rate and the mean accuracy of the vote after the deletions."""
-    fn = functools.partial(trial, mechanism=case.mechanism, observe=case.observe)
-    reading = trials(fn, key, seeds, *records(), chunk=CHUNK)
+    looks = jnp.asarray(case.looks)
+    reading = trials(_trial(case.mechanism), key, seeds, *records(), looks, chunk=CHUNK)
     return proportions(reading.drained, confidence)[0], float(np.mean(reading.accuracy))
 
 

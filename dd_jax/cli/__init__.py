@@ -8,6 +8,7 @@ of the program itself.
 import contextlib
 import importlib
 import io
+import itertools
 import os
 import sys
 import traceback
@@ -107,8 +108,12 @@ def _parse(name: str, kind: type, options: list[str]) -> Any:
 def _first_sentence(box: str) -> str:
     """The first paragraph inside the parser's box, without its frame."""
     lines = [line.strip(" │") for line in box.splitlines()[1:]]
-    ends = (i for i, line in enumerate(lines) if not line.strip("─╰╯"))
-    return " ".join(lines[: next(ends, len(lines))]).rstrip(".:")
+
+    def is_text(line):
+        return any(map(str.isalnum, line))
+
+    inside = itertools.dropwhile(lambda line: not is_text(line), lines)
+    return " ".join(itertools.takewhile(is_text, inside)).rstrip(".:")
 
 
 def entry() -> None:

@@ -90,6 +90,24 @@ def test_the_median_like_requester_copies_the_first_release():
     assert third[1] == pytest.approx([0, -0.6])
 
 
+@pytest.mark.parametrize(("seen", "left"), [(0.1, -1.0), (-0.1, 1.0)])
+def test_the_exposed_group_leaves_and_the_other_is_there(seen, left):
+    first, second, third = acts(games.GROUP, [seen, -seen, None])
+    # Odd rows are +x, even ones -x; only φ_0 counts, and the target goes last.
+    weights = {1: max(left, 0.0), 2: min(left, 0.0)}
+    assert first == ([1, 2], [weights[1], weights[2]])
+    assert second == ([3, 4], [weights[1], weights[2]])
+    assert third[0][0] == 0
+    assert third[1][0] == 0
+
+
+def test_the_group_that_left_is_the_one_the_release_leans_away_from():
+    positive = np.arange(100)[:, None] < np.array([[80]])
+    pair = Pair(np.where(positive, 1.0, -1.0), np.where(positive, -1.0, 1.0))
+    assert against.sign_attack(pair, games.RECODING, 0.9).value == pytest.approx(0.6)
+    assert against.sign_attack(pair, games.GROUP, 0.9).value == pytest.approx(-0.6)
+
+
 def test_the_shadow_test_is_judged_on_runs_it_was_not_fitted_on():
     rng = np.random.default_rng(0)
     samples = rng.normal(size=(2, 4_000, 2))
@@ -120,8 +138,8 @@ def test_all_intervals_share_the_risk(monkeypatch):
 
     monkeypatch.setattr(against, "score", score)
     result = find("noisy-gd").run(jax.random.key(0), seeds=64, confidence=0.9)
-    # Five attacks in 48 configurations and 12 controls.
-    assert [c for _, c, _ in asked] == pytest.approx([1 - 0.1 / (5 * 60)] * 60)
+    # Six attacks in 48 configurations and 12 controls.
+    assert [c for _, c, _ in asked] == pytest.approx([1 - 0.1 / (6 * 60)] * 60)
     assert [(s, noise) for s, _, noise in asked] == [(64, 1.0)] * 48 + [(256, 0.5)] * 12
     assert [finding.refuted for finding in result.findings] == [False, False, False]
 
@@ -156,6 +174,8 @@ def _half_the_noise_would_count_against_us():
     assert (setting.observed, setting.edits, setting.eps_dp) == (1, N - 1, 4.0)
     weak = against.score(jax.random.key(1), setting, N, 2.0, 4_096, 1 - 1e-5, noise=0.5)
     assert against._findings(find("noisy-gd"), [weak], [weak])[0].refuted
+    # So has the group that left: its traces outlast the deletion.
+    assert weak.estimates["re-encoding"].low > weak.certified
     # The shadow test, on the loss without a closed form, has learned something too.
     assert weak.estimates[against.SHADOW].low > 0.1
 
@@ -163,8 +183,8 @@ def _half_the_noise_would_count_against_us():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 4}, "n = 4; give at least 5 records."),
-        ({"seeds": 1}, "seeds = 1; give at least 2: half of them fit the shadow test."),
+        ({"n": 4}, "n = 4; give 5 to 1000 records."),
+        ({"seeds": 3}, "seeds = 3; give at least 4: half of them fit the shadow test."),
     ],
 )
 def test_refusals(parameters, message):

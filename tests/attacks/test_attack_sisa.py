@@ -10,7 +10,7 @@ from dd_jax.attacks import find, sisa
 from dd_jax.attacks.game import PostDeletionView
 from dd_jax.baselines import sisa as sisa_mechanism
 from dd_jax.errors import InputError
-from dd_jax.intervals import clopper_pearson
+from dd_jax.intervals import clopper_pearson, proportion
 from dd_jax.losses import deletion, logistic, softmax
 
 SHARDS = 3
@@ -95,17 +95,16 @@ def test_rows_out_of_range_hit_no_shard():
     )
 
 
-@pytest.mark.parametrize("multiplier", [0.5, 3.0])
-def test_the_noise_of_a_step_is_the_multiplier_times_the_clip_norm(multiplier):
+def test_the_noise_of_a_step_is_the_multiplier_times_the_clip_norm():
     blank = dd.Labelled(jnp.zeros((RECORDS, 50)), jnp.zeros(RECORDS))
     problem = dd.Problem(logistic(), 0.1, 0.7)
     made = sisa_mechanism.mechanism(
-        training(problem=problem, num_steps=1, noise_multiplier=multiplier), SHARDS
+        training(problem=problem, num_steps=1, noise_multiplier=3.0), SHARDS
     )
     keys = jax.random.split(jax.random.key(0), 200)
     models = jax.vmap(lambda key: made.learn(key, blank).models)(keys)
     # η · z · C / m with m = 4 places to a shard; 30,000 draws.
-    assert np.std(models) == pytest.approx(2.0 * multiplier * 0.7 / 4, rel=0.02)
+    assert np.std(models) == pytest.approx(2.0 * 3.0 * 0.7 / 4, rel=0.02)
     first, second = np.asarray(models)[:, 0], np.asarray(models)[:, 1]
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.05
 
@@ -135,10 +134,11 @@ def test_users_leave_whose_surest_model_is_in_the_first_half():
     assert not np.any(edit.record.label)
 
 
-def test_users_who_see_nothing_toss_coins():
+@pytest.mark.parametrize(("visible", "looks"), [(False, True), (True, False)])
+def test_users_who_see_nothing_or_do_not_look_toss_coins(visible, looks):
     users = dd.Labelled(jnp.ones((500, 1)), jnp.ones(500))
-    blind = dd.Observation(jnp.zeros((2, 1)), jnp.array(False), jnp.int32(1))
-    _, edit = sisa.requester(users).act(jax.random.key(0), (), blind)
+    blind = dd.Observation(jnp.zeros((2, 1)), jnp.array(visible), jnp.int32(1))
+    _, edit = sisa.requester(users, looks).act(jax.random.key(0), (), blind)
     assert edit.index[0] == 0
     assert 200 < np.sum(np.asarray(edit.index) < 500) < 300
 
@@ -181,17 +181,27 @@ def test_the_retrained_curator_deals_anew(database):
     assert fresh.domain is made.domain
 
 
+@pytest.mark.parametrize("hits", [60, 80])
+def test_noise_that_leaves_the_rate_above_chance_hides_nothing(hits):
+    estimates = [proportion(k, 100, 0.99) for k in (90, hits, 50, 50)]
+    findings = sisa._findings(find("sisa"), sisa.cases(2, 1.0), estimates)
+    assert [finding.refuted for finding in findings] == [True, hits == 80, False]
+    drained = [proportion(k, 100, 0.99) for k in (55, 50, 50, 80)]
+    findings = sisa._findings(find("sisa"), sisa.cases(2, 1.0), drained)
+    assert [finding.refuted for finding in findings] == [False, False, True]
+
+
 @pytest.mark.slow
 def test_plain_shards_are_read_and_noisy_or_fresh_ones_are_not():
-    result = find("sisa").run(jax.random.key(0), seeds=60)
+    result = find("sisa").run(jax.random.key(0), seeds=50)
     plain, private, at_random, fresh = result.rows
     assert plain["low"] > 0.65
     assert private["success"] < plain["low"]
     for null in (private, at_random, fresh):
         assert null["low"] <= 0.5 <= null["high"]
     # Four intervals at once, each at a quarter of the risk.
-    hits = round(60 * plain["success"])
-    assert (plain["low"], plain["high"]) == clopper_pearson(hits, 60, 1 - 0.001 / 4)
+    hits = round(50 * plain["success"])
+    assert (plain["low"], plain["high"]) == clopper_pearson(hits, 50, 1 - 0.001 / 4)
     assert [row["exact"] for row in result.rows] == [None, None, 0.5, 0.5]
     assert private["accuracy"] < plain["accuracy"] < at_random["accuracy"]
     assert [finding.refuted for finding in result.findings] == [True, False, False]
