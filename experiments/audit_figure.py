@@ -132,8 +132,8 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     return (
         f"What {config.confidence:.0%} confidence in all claims of a panel together gives. Samples "
         f"prove that the truth is at least the audited number, the certificate that it is at most "
-        f"the certified one: it lies on the bar (for recoded rows R_q itself, else the μ of Gaussian "
-        f"DP read as q μ²/2). {verdict}; circles mark the least truth that "
+        f"the certified one: it lies on the bar (for recoded rows R_q itself, else the μ of "
+        f"Gaussian DP read as q μ²/2). {verdict}; circles mark the least truth that "
         f"would have been refuted with probability 0.9. Where the law is exact the audit reaches "
         f"{np.nanmin(shares):.0%} to {np.nanmax(shares):.0%} of the truth, and the certificate is "
         f"attained unless the requester recodes rows. The paper's certificate for the same runs is "
