@@ -145,8 +145,8 @@ def _print_setting(setting, values: dict) -> None:
     print(
         f"audited: the truth is at least this (recoded rows: R_q itself; else a bound on the μ of "
         f"Gaussian DP, read as q μ²/2, which is R_q for Gaussian laws). would catch: the least "
-        f"truth that is refuted with probability {power:g}. paper: the same settings under the paper's accountant. A claim "
-        f"that is consistent is not thereby proved."
+        f"truth that is refuted with probability {power:g}. paper: the same settings under the "
+        f"paper's accountant. A claim that is consistent is not thereby proved."
     )
 
 
