@@ -187,6 +187,7 @@ def judge(
         confidence=confidence,
         gates=case.gates,
         exact=case.exact,
+        independent=True,  # `chunks.neighbours` gives each world its own keys
     )
     (verdict,) = report.verdicts
     return Judged(case, verdict, report.seeds)

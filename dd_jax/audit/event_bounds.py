@@ -14,13 +14,19 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
-from dd_jax.audit import tails
+from dd_jax.audit import joint_limits, tails
 from dd_jax.audit.types import LowerBound
 from dd_jax.guarantees import checks, renyi
 
 
 def advantage(
-    fit_present, fit_absent, test_present, test_absent, *, confidence: float
+    fit_present,
+    fit_absent,
+    test_present,
+    test_absent,
+    *,
+    confidence: float,
+    independent: bool = False,
 ) -> LowerBound:
     """Membership advantage: sup_E P(E) - Q(E), the total variation, is at least p - s.
 
@@ -28,9 +34,11 @@ def advantage(
         fit_present, fit_absent: scores of part A, one per seed; a large score says "present".
         test_present, test_absent: scores of part B.
         confidence: 1 - α.
+        independent: whether the seeds of one arm are independent of the other's; the limits are
+            then narrower (`joint_limits`).
     """
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
-    return _judge("advantage", checked, difference, confidence)
+    return _judge("advantage", checked, difference, confidence, independent)
 
 
 def hockey_stick(
@@ -42,6 +50,7 @@ def hockey_stick(
     epsilon: float,
     confidence: float,
     both_ways: bool = True,
+    independent: bool = False,
 ) -> LowerBound:
     """δ(ε) = sup_E P(E) - e^ε Q(E) is at least p - e^ε s.
 
@@ -49,12 +58,13 @@ def hockey_stick(
         epsilon: ε ≥ 0 of the claim.
         both_ways: bound the larger of δ(present ‖ absent) and δ(absent ‖ present), as claims about
             neighbours mean it; otherwise δ(present ‖ absent) alone.
-        fit_present, fit_absent, test_present, test_absent, confidence: as in `advantage`.
+        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
+            `advantage`.
     """
     epsilon = float(checks.nonnegative("epsilon", epsilon))
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(excess_mass, epsilon=epsilon)
-    return _judge("hockey_stick", checked, both_or_one(value, both_ways), confidence)
+    return _judge("hockey_stick", checked, both_or_one(value, both_ways), confidence, independent)
 
 
 def epsilon_at(
@@ -66,22 +76,30 @@ def epsilon_at(
     delta: float,
     confidence: float,
     both_ways: bool = True,
+    independent: bool = False,
 ) -> LowerBound:
     """ε at δ: P(E) ≤ e^ε Q(E) + δ for every event, so ε is at least log((p - δ)/s).
 
     Args:
         delta: δ of the claim, 0 included.
         both_ways: bound the larger of the two directions' ε; otherwise present ‖ absent alone.
-        fit_present, fit_absent, test_present, test_absent, confidence: as in `advantage`.
+        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
+            `advantage`.
     """
     delta = float(checks.probability("delta", delta))
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(log_excess_ratio, delta=delta)
-    return _judge("epsilon", checked, both_or_one(value, both_ways), confidence)
+    return _judge("epsilon", checked, both_or_one(value, both_ways), confidence, independent)
 
 
 def gaussian_mu(
-    fit_present, fit_absent, test_present, test_absent, *, confidence: float
+    fit_present,
+    fit_absent,
+    test_present,
+    test_absent,
+    *,
+    confidence: float,
+    independent: bool = False,
 ) -> LowerBound:
     """μ of Gaussian DP: Φ⁻¹(P(E)) - Φ⁻¹(Q(E)) ≤ μ for every event, so μ ≥ Φ⁻¹(p) - Φ⁻¹(s).
 
@@ -89,10 +107,11 @@ def gaussian_mu(
     the two limits. Guarantee: no μ'-GDP claim with μ' below the value is true. Dong, Roth, Su 2022.
 
     Args:
-        fit_present, fit_absent, test_present, test_absent, confidence: as in `advantage`.
+        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
+            `advantage`.
     """
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
-    return _judge("mu", checked, normal_shift, confidence)
+    return _judge("mu", checked, normal_shift, confidence, independent)
 
 
 def renyi_of_mu(bound: LowerBound, order: float) -> LowerBound:
@@ -106,18 +125,26 @@ def renyi_of_mu(bound: LowerBound, order: float) -> LowerBound:
 
 
 def renyi_binary(
-    fit_present, fit_absent, test_present, test_absent, *, order: float, confidence: float
+    fit_present,
+    fit_absent,
+    test_present,
+    test_absent,
+    *,
+    order: float,
+    confidence: float,
+    independent: bool = False,
 ) -> LowerBound:
     """R_q(present ‖ absent) is at least the divergence r_q(p ‖ s) of two coins: data processing.
 
     Args:
         order: q > 1.
-        fit_present, fit_absent, test_present, test_absent, confidence: as in `advantage`.
+        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
+            `advantage`.
     """
     order = float(checks.order(order))
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(coin_divergence, order=order)
-    return _judge("renyi", checked, value, confidence)
+    return _judge("renyi", checked, value, confidence, independent)
 
 
 # --- the value of one event, from a lower limit p of P(E) and an upper limit s of Q(E) ----------
@@ -172,10 +199,21 @@ def choose(seen: tails.View, value: Callable, confidence: float) -> int:
     return int(np.argmax(found if np.max(found) > 0 else seen.present - seen.absent))
 
 
-def _judge(quantity: str, checked: tails.Parts, value: Callable, confidence: float) -> LowerBound:
+def _judge(
+    quantity: str, checked: tails.Parts, value: Callable, confidence: float, independent: bool
+) -> LowerBound:
     """Choose the event on part A, and bound the quantity on part B."""
     seen = tails.view(checked)
-    threshold = seen.thresholds[choose(seen, value, confidence)]
-    low, high = tails.limits(checked.test_present, checked.test_absent, threshold, confidence)
-    bound = max(float(value(low, high)), 0.0)
-    return LowerBound(quantity, bound, confidence, checked.seeds, "one event, Clopper-Pearson")
+    chosen = choose(seen, value, confidence)
+    arms = (checked.test_present, checked.test_absent)
+    if independent:
+        weights = joint_limits.best_weights(
+            value, (seen.present[chosen], seen.absent[chosen]), seen.test_sizes
+        )
+        hits = [int(tails.tail_counts(arm, seen.thresholds[chosen])) for arm in arms]
+        low, high = joint_limits.corners((hits[0], hits[1]), seen.test_sizes, weights, confidence)
+    else:
+        low, high = tails.limits(*arms, seen.thresholds[chosen], confidence)
+    bound = max(float(np.min(value(low, high))), 0.0)
+    method = "one event, independent arms" if independent else "one event, Clopper-Pearson"
+    return LowerBound(quantity, bound, confidence, checked.seeds, method)

@@ -28,6 +28,7 @@ _RENYI = {
     "renyi_variational": bounds.renyi_variational,
 }
 _RENYI_DEFAULT = ("renyi_bins",)
+_ONE_EVENT = ("advantage", "gaussian_mu", "hockey_stick", "renyi_binary")
 
 
 class Gate(NamedTuple):
@@ -58,13 +59,19 @@ class Gate(NamedTuple):
         return bound._replace(value=float(self.to_claim(bound.value)), method=method)
 
 
-def gates_for(claim: Claim, names: Sequence[str] | None = None) -> tuple[Gate, ...]:
+def gates_for(
+    claim: Claim, names: Sequence[str] | None = None, *, independent: bool = False
+) -> tuple[Gate, ...]:
     """The gates that judge a claim: the named ones that are sound for it, or its default ones.
+
+    `independent` says that the arms are independent of each other, for gates that can use it.
 
     Raises:
         InputError: none of the named gates says anything about this claim.
     """
     sound = _sound_gates(claim)
+    if independent:
+        sound = {name: _with_independent_arms(gate) for name, gate in sound.items()}
     wanted = _default(claim) if names is None else tuple(dict.fromkeys(names))
     found = tuple(sound[name] for name in wanted if name in sound)
     if not found:
@@ -72,6 +79,15 @@ def gates_for(claim: Claim, names: Sequence[str] | None = None) -> tuple[Gate, .
             f"gates = {list(wanted)} cannot judge {claim.name!r}; choose from {', '.join(sound)}."
         )
     return found
+
+
+def _with_independent_arms(gate: Gate) -> Gate:
+    if gate.name not in _ONE_EVENT:
+        return gate
+    return gate._replace(
+        bound=functools.partial(gate.bound, independent=True),
+        detectable=functools.partial(gate.detectable, independent=True),
+    )
 
 
 def _default(claim: Claim) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 The reference pair is N(μ, 1) and N(0, 1) with the likelihood ratio for a score: μ-GDP's worst case.
 The choices are those that the bound itself makes on a few draws of part A from fixed seeds, and the
 power is the mean over them. Given a choice, the power of one event is an exact sum over the two
-binomials; that of many bins and of the critic is normal, with the bound at the expected counts for
-its mean and its first-order spread.
+binomials; that of one event with independent arms, of many bins and of the critic is normal, with
+the bound at the expected counts for its mean and its first-order spread.
 """
 
 import functools
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
-from dd_jax.audit import bin_bounds, event_bounds, tails, variational_bound
+from dd_jax.audit import bin_bounds, event_bounds, joint_limits, tails, variational_bound
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks, renyi
 from dd_jax.intervals import check_confidence
@@ -48,6 +48,7 @@ def detectable(
     order: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    independent: bool = False,
 ) -> float:
     """The least true value that refutes the claim with probability `power`; infinite if none does.
 
@@ -61,6 +62,7 @@ def detectable(
         order: q, for the Rényi bounds.
         epsilon: ε, for "hockey_stick".
         delta: δ, for "epsilon_at".
+        independent: whether the arms are taken as independent, for bounds from one event.
     """
     claim = float(checks.nonnegative("claim", claim))
     check_confidence(confidence)
@@ -69,7 +71,7 @@ def detectable(
     fit_seeds = seeds if fit_seeds is None else fit_seeds
     if seeds < 2 or fit_seeds < 1:
         raise InputError(f"seeds = {seeds}, fit_seeds = {fit_seeds}; give at least 2 and 1.")
-    gate = _gate(method, order, epsilon, delta)
+    gate = _gate(method, order, epsilon, delta, independent)
 
     def surplus(mu: float) -> float:
         truth, drawn = _reference(mu, fit_seeds, seeds, gate.draws)
@@ -136,7 +138,7 @@ class _Gate(NamedTuple):
     draws: int = _DRAWS
 
 
-def _gate(method: str, order, epsilon, delta) -> _Gate:
+def _gate(method: str, order, epsilon, delta, independent: bool) -> _Gate:
     if method not in METHODS:
         raise InputError(f"method = {method!r}; choose from {', '.join(METHODS)}.")
     if method.startswith("renyi"):
@@ -172,7 +174,8 @@ def _gate(method: str, order, epsilon, delta) -> _Gate:
     else:
         truth, value = renyi.advantage_from_gdp, event_bounds.difference
     choose = functools.partial(_choose_event, value=value)
-    return _Gate(choose, functools.partial(_event_chance, value=value), truth)
+    chance = functools.partial(_event_chance, value=value, independent=independent)
+    return _Gate(choose, chance, truth)
 
 
 def _needed(method: str, name: str, value, check: Callable) -> float:
@@ -188,8 +191,12 @@ def _choose_event(seen: tails.View, confidence: float, *, value: Callable) -> in
     return event_bounds.choose(seen, value, confidence)
 
 
-def _event_chance(chosen: int, truth: tails.View, claim, confidence, *, value) -> float:
+def _event_chance(
+    chosen: int, truth: tails.View, claim, confidence, *, value, independent: bool
+) -> float:
     rates = truth.present[chosen], truth.absent[chosen]
+    if independent:
+        return joint_limits.chance_beyond(value, claim, rates, truth.test_sizes, confidence)
     return refutation_probability(value, claim, rates, truth.test_sizes[0], confidence)
 
 

@@ -187,13 +187,14 @@ def audit(
     gates: Sequence[str] | None = None,
     exact: float | Sequence[float | None] | None = None,
     power: float = 0.9,
+    independent: bool = False,
 ) -> Report:
     """Judge claims about a pair of neighbouring runs.
 
     Guarantee: with probability at least `confidence` over the seeds, no true claim is refuted and
     no printed lower bound exceeds the truth, whatever the outputs and however bad the scores.
     Assumes: within each arm the seeds are independent and of one law. Between the arms any
-    dependence is allowed.
+    dependence is allowed, unless `independent` is set.
 
     Args:
         pair: (present, absent), pytrees of outputs with a leading seed axis.
@@ -204,6 +205,8 @@ def audit(
             see most. Each further gate, score or claim takes its part of the risk.
         exact: the true value in the claim's unit where it is known; one per claim if a sequence.
         power: of the violations in `Verdict.detectable`.
+        independent: the arms are independent of each other, as `neighbouring_releases` and
+            `dd.neighbours` draw them by default; gates of one event then show more.
 
     Raises:
         InputError: samples that cannot be compared, NaN, too few seeds, no claims, a confidence
@@ -212,7 +215,7 @@ def audit(
     check_confidence(confidence)
     claimed, scored = claim_list(claims), score_list(scores)
     truths = _truths(exact, len(claimed))
-    gated = [gates_for(claim, gates) for claim in claimed]
+    gated = [gates_for(claim, gates, independent=independent) for claim in claimed]
     tests = len(scored) * sum(len(gate.directions) for found in gated for gate in found)
     each = simultaneous(confidence, tests)
     outputs = samples.paired(pair)

@@ -1,0 +1,139 @@
+"""Limits for independent arms: exact coverage by enumeration, what they gain, when they fail."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dd_jax.audit import AdvantageClaim, GaussianClaim, RenyiClaim, audit, bounds, joint_limits
+from dd_jax.audit import power as audit_power
+from dd_jax.audit.calibration import shifted_normals
+from dd_jax.audit.event_bounds import difference, normal_shift
+
+ALPHA = 0.2
+TRIALS = (9, 14)
+WEIGHTS = [(1.0, 1.0), (0.2, 1.0), (1.0, 0.3)]
+
+
+@pytest.fixture(scope="module")
+def boxes():
+    """The corners for every outcome of two small arms, by weights."""
+    outcomes = itertools.product(range(TRIALS[0] + 1), range(TRIALS[1] + 1))
+    return {
+        (weights, outcome): joint_limits.corners(outcome, TRIALS, weights, 1 - ALPHA)
+        for outcome in outcomes
+        for weights in WEIGHTS
+    }
+
+
+def misses(corners, present: float, absent: float) -> bool:
+    low, high = corners
+    return not np.any((low <= present + 1e-12) & (absent <= high + 1e-12))
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_the_truth_is_in_some_box_with_the_stated_probability(boxes, weights):
+    chances = []
+    for present, absent in itertools.product(np.linspace(0, 1, 9), repeat=2):
+        chance = sum(
+            stats.binom.pmf(outcome[0], TRIALS[0], present)
+            * stats.binom.pmf(outcome[1], TRIALS[1], absent)
+            for (w, outcome), corners in boxes.items()
+            if w == weights and misses(corners, present, absent)
+        )
+        chances.append(chance)
+    assert max(chances) <= ALPHA
+    assert max(chances) > ALPHA / 10  # and it is no idle limit
+
+
+def test_arms_that_are_unlucky_together_break_it():
+    """Why it must be asked for: here absent's hits are what present's misses are."""
+    trials, rate = (200, 200), 0.5
+    chance = sum(
+        stats.binom.pmf(hits, 200, rate)
+        for hits in range(201)
+        if misses(joint_limits.corners((hits, 200 - hits), trials, (1, 1), 0.95), rate, rate)
+    )
+    assert chance > 0.08
+
+
+def test_both_outer_limits_are_among_the_corners():
+    low, high = joint_limits.corners((30, 10), (50, 50), (1, 1), 0.95)
+    tail = joint_limits.OUTER * 0.05
+    assert min(low) == pytest.approx(stats.beta.ppf(tail, 30, 21))
+    assert max(high) == pytest.approx(stats.beta.isf(tail, 11, 40))
+    assert np.all(np.diff(low) <= 0)
+    assert np.all(np.diff(high) <= 0)
+
+
+def test_weights_follow_what_each_arm_moves():
+    assert joint_limits.best_weights(difference, (0.5, 0.5), (100, 100)) == pytest.approx(
+        (np.sqrt(0.5), np.sqrt(0.5)), rel=1e-4
+    )
+    own, other = joint_limits.best_weights(difference, (0.5, 0.5), (100, 400))
+    assert own / other == pytest.approx(2, rel=1e-2)
+    # Nothing moves where the value is flat.
+    flat = joint_limits.best_weights(lambda p, s: np.zeros_like(p), (0.5, 0.5), (100, 100))
+    assert flat == (1.0, 1.0)
+
+
+def samples(mu: float, seeds: int, seed: int):
+    present, absent = (arm[0] for arm in shifted_normals(mu).draw((1, seeds), seed))
+    cut = seeds // 10
+    return present[:cut], absent[:cut], present[cut:], absent[cut:]
+
+
+def test_more_of_the_truth_is_shown():
+    """R₂ = 0.1 from 100,000 seeds at 95%, the likelihood-ratio score, a tenth choosing."""
+    arms = [samples(np.sqrt(0.1), 100_000, seed) for seed in range(8)]
+    joint, apart = (
+        np.array([bounds.gaussian_mu(*a, confidence=0.95, independent=i).value for a in arms]) ** 2
+        for i in (True, False)
+    )
+    assert np.median(joint) / 0.1 > 0.9
+    assert np.all(joint / 0.1 >= 0.85)
+    assert np.all(joint > apart)
+    assert np.all(joint < 0.1)
+
+
+def test_false_alarms_are_rare_at_the_truth():
+    arms = (samples(1.0, 400, seed) for seed in range(1000))
+    alarms = sum(bounds.gaussian_mu(*a, confidence=0.9, independent=True).value > 1.0 for a in arms)
+    assert stats.binom.sf(alarms - 1, 1000, 0.1) > 1e-3
+    assert alarms > 0  # near its level
+
+
+def test_the_stated_power_is_the_simulated_one():
+    setting = {"seeds": 1800, "fit_seeds": 200, "confidence": 0.95, "independent": True}
+    least = audit_power.detectable("gaussian_mu", 0.5, **setting)
+    caught = sum(
+        bounds.gaussian_mu(*samples(least, 2000, seed), confidence=0.95, independent=True).value
+        > 0.5
+        for seed in range(300)
+    )
+    assert 0.8 < caught / 300 < 0.98
+    assert least < audit_power.detectable("gaussian_mu", 0.5, **setting | {"independent": False})
+
+
+def test_a_power_without_spread_is_all_or_nothing():
+    flat = lambda p, s: 0 * p + 1.0  # noqa: E731
+    assert joint_limits.chance_beyond(flat, 0.5, (0.5, 0.5), (10, 10), 0.9) == 1.0
+    assert joint_limits.chance_beyond(flat, 2.0, (0.5, 0.5), (10, 10), 0.9) == 0.0
+    assert joint_limits.chance_beyond(
+        normal_shift, 0.0, (0.5, 0.5), (10**6, 10**6), 0.9
+    ) == pytest.approx(0.1, abs=1e-3)
+
+
+def test_audit_uses_it_for_gates_of_one_event_only():
+    present, absent = shifted_normals(1.0).draw((4000, 1), 3)
+    claims = [GaussianClaim(2.0), AdvantageClaim(0.9), RenyiClaim(2, 9.0)]
+    joint, apart = (
+        audit((present, absent), claims, independent=independent).verdicts
+        for independent in (True, False)
+    )
+    for with_it, without in zip(joint[:2], apart[:2], strict=True):
+        assert with_it.lower_bound.value > without.lower_bound.value
+        assert with_it.detectable < without.detectable
+        assert "independent arms" in with_it.lower_bound.method
+    assert joint[2].lower_bound == apart[2].lower_bound
