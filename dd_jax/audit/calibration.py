@@ -5,17 +5,19 @@ equal laws, on Gaussian shifts seen through a heavy-tailed score, and on laws of
 scores tie. Host-side, no JAX; every draw follows from the seed given.
 """
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from dd_jax.audit import bounds
+from dd_jax.audit import bounds, event_bounds, exact_law
 from dd_jax.audit.event_bounds import excess_mass, log_excess_ratio, normal_shift
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
-from dd_jax.intervals import Estimate, proportion
+from dd_jax.intervals import Estimate, check_confidence, proportion
 
 METHODS: dict[str, tuple[Callable, str | None]] = {
     "advantage": (bounds.advantage, None),
@@ -26,7 +28,14 @@ METHODS: dict[str, tuple[Callable, str | None]] = {
     "renyi_bins": (bounds.renyi_bins, "order"),
     "renyi_variational": (bounds.renyi_variational, "order"),
 }
+METHODS |= {
+    f"{name}, independent arms": (functools.partial(bound, independent=True), parameter)
+    for name, (bound, parameter) in METHODS.items()
+    if bound.__module__ == event_bounds.__name__
+}
 DEFAULTS = {"epsilon": 0.5, "delta": 0.01, "order": 2.0}
+# The interval around a rate is wide enough that a correct table of this size is rarely accused.
+RATE_CONFIDENCE = 0.999
 
 
 class KnownPair(NamedTuple):
@@ -72,6 +81,7 @@ PAIRS = {
     "three atoms": atoms([0.3, 0.3, 0.4], [0.5, 0.3, 0.2]),
     "a rare atom": atoms([0.6, 0.35, 0.05], [0.64, 0.355, 0.005]),
 }
+TABLE_PAIRS = ("equal", "shift, R₂ = 1", "three atoms", "a rare atom")
 
 
 def coverage(
@@ -94,21 +104,125 @@ def coverage(
         confidence: of the bound.
         seed: of the draws.
     """
+    _check(method, pair, replays)
+    truth, values = _replay(method, pair, (replays, fit_seeds, seeds), confidence, seed)
+    return proportion(_count_alarms(values, truth), replays, 0.95)
+
+
+@dataclass(frozen=True)
+class Row:
+    """How often one bound exceeded the truth of one pair.
+
+    Attributes:
+        bound: its name, or that of the exact law's test.
+        pair: the two laws. truth: of what the bound bounds.
+        false_alarms: share of replays in which the bound was above it, with an exact interval.
+        positive: share of replays in which it said anything at all: above 0.
+        allowed: α.
+    """
+
+    bound: str
+    pair: str
+    truth: float
+    false_alarms: Estimate
+    positive: float
+    allowed: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether the rate may be α or less: its interval is not wholly above."""
+        return self.false_alarms.low <= self.allowed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        found = {name: getattr(self, name) for name in ("bound", "pair", "truth")}
+        return found | {
+            "false_alarms": self.false_alarms._asdict(),
+            "positive": self.positive,
+            "allowed": self.allowed,
+            "sound": self.sound,
+        }
+
+
+def table(
+    *,
+    replays: int = 2000,
+    seeds: int = 400,
+    confidence: float = 0.95,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Row]:
+    """Every bound, and the test of an exact law, replayed on every pair of `TABLE_PAIRS`.
+
+    Args:
+        replays: independent audits per bound and pair.
+        seeds: per arm of one audit, half to choose on and half to judge on.
+        confidence: 1 - α of each bound.
+        seed: of the draws.
+        say: told how far it is.
+    """
+    check_confidence(confidence)
+    if seeds < 4:
+        raise InputError(f"seeds = {seeds}; give at least 4 to a replay.")
+    sizes = (replays, seeds // 2, seeds - seeds // 2)
+    rows = []
+    for pair in TABLE_PAIRS:
+        for method in METHODS:
+            _check(method, pair, replays)
+            say(f"coverage: {method} on {pair!r}, {replays:,} replays")
+            truth, values = _replay(method, pair, sizes, confidence, seed)
+            rows.append(_row(method, pair, truth, values, confidence))
+    say(f"coverage: gaussian_law, {replays:,} replays")
+    return [*rows, _exact_law_row(replays, seeds, confidence, seed)]
+
+
+def _check(method: str, pair: str, replays: int) -> None:
     if method not in METHODS or pair not in PAIRS:
         raise InputError(
             f"method = {method!r}, pair = {pair!r}; "
             f"choose from {', '.join(METHODS)} and {', '.join(PAIRS)}."
         )
+    if replays < 1:
+        raise InputError(f"replays = {replays}; give at least 1.")
+
+
+def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:
+    """(the truth, the bound in every replay)."""
+    replays, fit_seeds, seeds = sizes
     bound, name = METHODS[method]
     setting = {} if name is None else {name: DEFAULTS[name]}
-    truth = PAIRS[pair].truth(method, DEFAULTS.get(name or "", 0.0))
+    truth = PAIRS[pair].truth(method.split(",")[0], DEFAULTS.get(name or "", 0.0))
     present, absent = PAIRS[pair].draw((replays, fit_seeds + seeds), seed)
-    alarms = 0
-    for ones, zeros in zip(present, absent, strict=True):
-        parts = ones[:fit_seeds], zeros[:fit_seeds], ones[fit_seeds:], zeros[fit_seeds:]
-        # Rounding alone is no false alarm.
-        alarms += bound(*parts, confidence=confidence, **setting).value > truth * (1 + 1e-9)
-    return proportion(int(alarms), replays, 0.95)
+    values = [
+        bound(
+            *(ones[:fit_seeds], zeros[:fit_seeds], ones[fit_seeds:], zeros[fit_seeds:]),
+            confidence=confidence,
+            **setting,
+        ).value
+        for ones, zeros in zip(present, absent, strict=True)
+    ]
+    return truth, np.array(values)
+
+
+def _count_alarms(values: np.ndarray, truth: float) -> int:
+    """Rounding alone is no false alarm."""
+    return int(np.sum(values > truth * (1 + 1e-9)))
+
+
+def _row(bound: str, pair: str, truth: float, values: np.ndarray, confidence: float) -> Row:
+    alarms = proportion(_count_alarms(values, truth), len(values), RATE_CONFIDENCE)
+    return Row(bound, pair, truth, alarms, float(np.mean(values > 0)), 1 - confidence)
+
+
+def _exact_law_row(replays: int, seeds: int, confidence: float, seed: int) -> Row:
+    """The test of a stated Gaussian law, on that law: 1 where it was refuted."""
+    draws = np.asarray(stats.norm.rvs(size=(replays, 2, seeds), random_state=seed))
+    refuted = [
+        exact_law.gaussian_law(present + 1, absent, 1.0, 1.0, confidence=confidence).refuted
+        for present, absent in draws
+    ]
+    pair = "N(1, 1), N(0, 1)"
+    return _row("gaussian_law", pair, 0.0, np.array(refuted, dtype=float), confidence)
 
 
 def _normal_truth(mu: float, method: str, parameter: float) -> float:

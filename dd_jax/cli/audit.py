@@ -223,13 +223,10 @@ def _rate(estimate) -> str | None:
 
 
 def _coverage(config: Config) -> int:
-    import jax
+    from dd_jax.audit import calibration
 
-    from experiments import audit_coverage
-
-    rows = audit_coverage.run(
-        jax.random.key(config.seed), say=_say, **_given(config, "seeds", "replays", "confidence")
-    )
+    given = _given(config, "seeds", "replays", "confidence")
+    rows = calibration.table(seed=config.seed, say=_say, **given)
     sound = all(row.sound for row in rows)
     if config.json:
         print_json({"sound": sound, "bounds": [row.to_dict() for row in rows]})

@@ -67,12 +67,56 @@ def test_the_truth_of_atoms_by_hand(method, parameter, expected):
 def test_the_truth_of_atoms_is_what_very_many_seeds_approach():
     for method, (bound, name) in METHODS.items():
         setting = {} if name is None else {name: calibration.DEFAULTS[name]}
-        truth = PAIRS["three atoms"].truth(method, setting.get(name, 0.0))
+        truth = PAIRS["three atoms"].truth(method.split(",")[0], setting.get(name, 0.0))
         counts = np.array([3, 3, 4]) * 10**5, np.array([5, 3, 2]) * 10**5
         arms = [np.repeat([0.0, 1.0, 2.0], count) for count in counts]
         found = bound(*arms, *arms, confidence=0.95, **setting).value
-        one_event = 0.7 if method == "renyi_binary" else 0.95
+        one_event = 0.7 if method.startswith("renyi_binary") else 0.95
         assert one_event * truth < found < truth
+
+
+def test_the_table_tells_sound_bounds_from_a_plug_in(monkeypatch):
+    rows = calibration.table(replays=20, seeds=400)
+    assert len(rows) == len(calibration.TABLE_PAIRS) * len(METHODS) + 1
+    assert all(row.sound for row in rows)
+    said = {(row.bound, row.pair): row.positive for row in rows}
+    assert said["gaussian_mu", "shift, R₂ = 1"] > 0.9  # it is not silent where it may be
+
+    def plug_in(fit_present, fit_absent, test_present, test_absent, *, confidence):
+        """The difference of two frequencies, called a lower bound."""
+        found = bounds.advantage(
+            fit_present, fit_absent, test_present, test_absent, confidence=confidence
+        )
+        return found._replace(value=np.mean(test_present > 0.5) - np.mean(test_absent > 0.5))
+
+    for name in set(METHODS) - {"advantage"}:
+        monkeypatch.delitem(METHODS, name)
+    monkeypatch.setitem(METHODS, "advantage", (plug_in, None))
+    rows = calibration.table(replays=40, seeds=400)
+    unsound = {row.pair for row in rows if not row.sound}
+    assert {"equal", "shift, R₂ = 1"} <= unsound
+    assert "sound" in rows[0].to_dict()
+
+
+def test_the_table_notices_a_law_that_is_not_the_stated_one(monkeypatch):
+    real = calibration.exact_law.gaussian_law
+    monkeypatch.setattr(
+        calibration.exact_law,
+        "gaussian_law",
+        lambda present, absent, shift, variance, *, confidence: real(
+            present, absent, shift + 0.5, variance, confidence=confidence
+        ),
+    )
+    for name in set(METHODS) - {"advantage"}:
+        monkeypatch.delitem(METHODS, name)
+    (row,) = [r for r in calibration.table(replays=20, seeds=400) if r.bound == "gaussian_law"]
+    assert not row.sound
+
+
+@pytest.mark.parametrize("change", [{"replays": 0}, {"seeds": 3}, {"confidence": 1.0}])
+def test_a_table_that_cannot_be_made_is_refused(change):
+    with pytest.raises(InputError):
+        calibration.table(**change)
 
 
 def test_unknown_names_are_refused():

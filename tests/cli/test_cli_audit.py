@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from dd_jax import cli
-from dd_jax.audit import controls
+from dd_jax.audit import calibration, controls
 from dd_jax.intervals import proportion
-from experiments import audit_coverage, audit_runs
+from experiments import audit_runs
 
 SEEDS = "5000"
 
@@ -166,11 +166,11 @@ def test_controls_that_fail_are_status_1(flagged, correct_flagged, status, capsy
 
 @pytest.mark.parametrize(("alarms", "status"), [(50, 0), (200, 1)])
 def test_coverage_that_fails_is_status_1(alarms, status, capsys, monkeypatch):
-    def rows(key, **options):
+    def rows(**options):
         rate = proportion(alarms, 1000, 0.999)
-        return [audit_coverage.Row("advantage", "one law twice", 0.0, rate, 0.1, 0.05)]
+        return [calibration.Row("advantage", "one law twice", 0.0, rate, 0.1, 0.05)]
 
-    monkeypatch.setattr(audit_coverage, "run", rows)
+    monkeypatch.setattr(calibration, "table", rows)
     found, out, _ = run(capsys, "--coverage")
     assert found == status
     assert "1,000 replays; 0.05 is allowed" in out

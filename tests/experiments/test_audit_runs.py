@@ -11,7 +11,7 @@ import dd_jax as dd
 from dd_jax.audit import claims
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments import audit_coverage, audit_figure, audit_linear, audit_logistic, audit_runs
+from experiments import audit_figure, audit_linear, audit_logistic, audit_runs
 from experiments.audit_requesters import loss_chaser, recoder, worst_record
 from experiments.audit_runs import Keep
 
@@ -36,7 +36,7 @@ def said():
 @pytest.fixture(scope="module")
 def judged(linear, said):
     found = audit_runs.run(
-        linear, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
+        linear, jax.random.key(3), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
     )
     return {one.case.name: one for one in found}
 
@@ -239,31 +239,7 @@ def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     assert plain.claim.certified < found.verdict.lower_bound.value < found.case.claim.certified
 
 
-# --- coverage and the figure --------------------------------------------------------------------
-
-
-def test_coverage_counts_what_exceeds_the_truth(monkeypatch):
-    rows = audit_coverage.run(jax.random.key(1), replays=20, seeds=400)
-    assert len(rows) == 3 * len(audit_coverage.BOUNDS) + 2
-    assert all(row.sound for row in rows)
-    said = {(row.bound, row.pair): row.positive for row in rows}
-    assert said["gaussian_mu", audit_coverage.GAUSSIANS] > 0.9  # it is not silent where it may be
-
-    def plug_in(fit_present, fit_absent, test_present, test_absent, *, confidence):
-        """The difference of two frequencies, called a lower bound."""
-        del fit_present, fit_absent
-        found = audit_coverage.bounds.advantage(
-            test_present, test_absent, test_present, test_absent, confidence=confidence
-        )
-        return found._replace(value=np.mean(test_present > 0) - np.mean(test_absent > 0))
-
-    wrong = audit_coverage.BOUNDS["advantage"]._replace(bound=plug_in)
-    monkeypatch.setattr(audit_coverage, "BOUNDS", {"advantage": wrong})
-    rows = audit_coverage.run(jax.random.key(1), replays=40, seeds=400)
-    unsound = {(row.bound, row.pair) for row in rows if not row.sound}
-    assert unsound == {("advantage", pair) for pair in audit_coverage.PAIRS}
-    with pytest.raises(InputError, match="give at least 1 replay of 4 seeds"):
-        audit_coverage.run(jax.random.key(1), replays=0)
+# --- the figure -----------------------------------------------------------------------------------
 
 
 def test_figure_and_caption_show_the_numbers():
