@@ -21,6 +21,7 @@ COMMANDS = {
     "attack": "a violation as a program: success, exact interval, theory and the claim it refutes",
     "audit": "what samples say of a certificate: audited, exact and certified side by side",
     "bench": "speed of the gradient kernels as ratios to this machine's matrix product",
+    "compare": "every system on the same records: claims, secrets, cost, risk, what leaks",
     "data": "what data there are, and the pinned fetcher",
     "plan": "budgets to step size, noise and steps, with the certificate of what they give",
     "report": "every figure and table, and one page that shows them",

@@ -1,0 +1,193 @@
+"""Three adversaries against one target, in two worlds that differ by its label.
+
+(a) sees one release after the deletion, (b) a hundred, with requests in between that name no row,
+(c) designed the requester: it sees the release after learning and writes the target's label, as it
+reads it there, into other rows, one request each; the target goes after that, and the adversary
+sees one release. What the adversaries see goes through `dd_jax.attacks.game`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+import dd_jax as dd
+from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax.audit import scores
+from dd_jax.baselines import base, k_means
+from dd_jax.ensemble import Pair
+from dd_jax.errors import InputError
+from dd_jax.interaction import Requester
+from dd_jax.intervals import Estimate, advantage
+from dd_jax.types import Edit, Labelled
+from experiments.arena.contestant import CLUSTERS, LINEAR, SHARDED, Contestant
+from experiments.arena.settings import TARGET_ROW, Scene
+
+SUMMARIES = (1, 3, 10, 30, 100)
+FIT_SHARE = 0.3
+CHUNK = 256
+
+
+class Board(NamedTuple):
+    """What a contestant works on: records, how a label becomes one, what a release shows.
+
+    Attributes:
+        database: 𝒟_0, the target in row 0.
+        write: `label -> record` (one row): the target's features with this label.
+        blank: the record that a deletion leaves.
+        read: `release -> (k,)`: what the adversary looks at in one release.
+    """
+
+    database: PyTree
+    write: Callable[[Array], PyTree]
+    blank: PyTree
+    read: Callable[[PyTree], Array]
+
+
+def make_board(scene: Scene, contestant: Contestant) -> Board:
+    """The scene as the contestant sees it."""
+    target = scene.target
+    if contestant.releases == CLUSTERS:
+        points = k_means.points(scene.database.features)
+
+        def place(label):
+            return k_means.Points(label * target[None], jnp.ones(1, jnp.int32))
+
+        blank = k_means.deletion(points, [TARGET_ROW]).record
+        return Board(points, place, blank, _read_centroids)
+
+    def write(label):
+        return Labelled(target[None], jnp.asarray(label, target.dtype)[None])
+
+    blank = dd.deletion(scene.problem.loss, scene.database, [TARGET_ROW]).record
+    trace = scene.trace
+
+    def read(model):
+        return jnp.stack([model[-1], model @ trace])
+
+    def read_shards(models):
+        return read(jnp.sum(models, axis=0))
+
+    return Board(
+        scene.database, write, blank, {LINEAR: read, SHARDED: read_shards}[contestant.releases]
+    )
+
+
+def _read_centroids(centroids: Array) -> Array:
+    """The target's own feature in the centroids: its sum, largest and smallest value."""
+    own = centroids[:, -1]
+    return jnp.stack([jnp.sum(own), jnp.max(own), jnp.min(own)])
+
+
+def make_requester(board: Board, copies: int) -> Requester:
+    """Requests 1 to `copies` write the label read from φ_0 into other rows, the next deletes.
+
+    Later requests name no row. The label is the sign of the target's own feature in φ_0, which in
+    either world is zero but for the target.
+    """
+    n = dd.types.num_records(board.database)
+
+    def act(key, label, observation):
+        del key
+        seen = jnp.where(board.read(observation.release)[0] > 0, 1.0, -1.0)
+        label = jnp.where(observation.request == 1, seen, label)
+        request = observation.request
+        row = jnp.where(request <= copies, request, jnp.where(request == copies + 1, TARGET_ROW, n))
+        record = jax.tree.map(
+            lambda copy, blank: jnp.where(request <= copies, copy, blank),
+            board.write(label),
+            board.blank,
+        )
+        return label, Edit(row[None].astype(jnp.int32), record)
+
+    return Requester(init=lambda key: jnp.float32(0), act=act)
+
+
+class Sight(NamedTuple):
+    """What an adversary keeps: means of what the first 1, 3, 10, … releases show; the first one."""
+
+    means: Array
+    first: PyTree
+
+
+def look(key: Array, view: PostDeletionView, *, read: Callable) -> Sight:
+    """The adversary's evidence; her rule is fitted on the host."""
+    del key
+    shown = jax.vmap(read)(view.releases)
+    means = [jnp.mean(shown[:count], axis=0) for count in SUMMARIES if count <= len(shown)]
+    return Sight(jnp.stack(means), view.first)
+
+
+def trial(
+    key: Array, database: PyTree, *, mechanism, board: Board, copies: int, releases: int
+) -> Outcome:
+    """One interaction in one world."""
+    deletion = copies + 1
+    stage = Stage(
+        mechanism,
+        make_requester(board, copies),
+        database,
+        TARGET_ROW,
+        deletion,
+        copies + releases,
+        (0,) if copies else (),
+    )
+    return play(key, stage, functools.partial(look, read=board.read))
+
+
+def sample(
+    key: Array, contestant: Contestant, board: Board, *, copies: int, releases: int, seeds: int
+) -> Pair:
+    """Both worlds: the target has label +1, or -1 from the start."""
+    fn = functools.partial(
+        trial,
+        mechanism=base.mechanism(contestant.system),
+        board=board,
+        copies=copies,
+        releases=releases,
+    )
+    other = dd.replacement([TARGET_ROW], board.write(jnp.float32(-1)))
+    if not contestant.one_by_one:
+        return membership(fn, key, seeds, board.database, other, chunk=min(CHUNK, seeds))
+    worlds = (board.database, dd.apply_edit(board.database, other))
+    run = jax.jit(lambda keys, database: jax.lax.map(lambda key: fn(key, database), keys))
+    keys = jax.random.split(key, (2, seeds))
+    played = [run(keys[k], world) for k, world in enumerate(worlds)]
+    if not all(np.all(outcome.deleted) for outcome in played):
+        raise InputError("in some interaction the target was not deleted at its request.")
+    return Pair(*(jax.tree.map(np.asarray, outcome.answer) for outcome in played))
+
+
+def judge(present: np.ndarray, absent: np.ndarray, confidence: float) -> Estimate:
+    """The advantage of a linear test: direction and threshold from 30% of the seeds, judged on 70%.
+
+    The interval is for this test. The truth for the best test is at least its lower limit; its
+    upper limit bounds no other test.
+
+    Args:
+        present, absent: (seeds, …) evidence of each world.
+        confidence: of this interval.
+    """
+    tables = [np.asarray(arm, np.float64).reshape(len(arm), -1) for arm in (present, absent)]
+    fitting = max(2, round(FIT_SHARE * len(present)))
+    score = scores.linear()
+    scorer = score.fit(*(table[:fitting] for table in tables))
+    fit_present, fit_absent, present, absent = (
+        scores.evaluate(score, scorer, part)
+        for part in (*(t[:fitting] for t in tables), *(t[fitting:] for t in tables))
+    )
+    threshold = _best_threshold(fit_present, fit_absent)
+    ones, zeros = (int(np.sum(arm > threshold)) for arm in (present, absent))
+    return advantage(ones, zeros, len(present), confidence)
+
+
+def _best_threshold(present: np.ndarray, absent: np.ndarray) -> float:
+    """The threshold between two fitting scores at which the arms differ most."""
+    both = np.unique(np.concatenate([present, absent]))
+    middles = (both[1:] + both[:-1]) / 2 if both.size > 1 else both
+    gains = [np.mean(present > t) - np.mean(absent > t) for t in middles]
+    return float(middles[int(np.argmax(gains))])

@@ -1,0 +1,276 @@
+"""One row of the table: cost, secret state, risk, accuracy and what the three adversaries get."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from scipy import stats
+
+import dd_jax as dd
+from dd_jax import erm
+from dd_jax.attacks.catalogue import find as find_attack
+from dd_jax.baselines import base
+from dd_jax.intervals import Estimate, simultaneous
+from experiments.arena import contestants, games
+from experiments.arena.contestant import Contestant
+from experiments.arena.settings import Config, Scene, make_scene
+
+ADVERSARIES = ("one release", "many releases", "adaptive requester")
+# Gradient steps per request, times seeds: costlier systems get fewer seeds.
+MOST_WORK = 20_000
+LEAST_SEEDS = 200
+GUPTA_SEEDS = 200
+GUPTA_DATA = "digits-3-vs-8"
+
+
+class Mean(NamedTuple):
+    """A mean over seeds with a 95% interval by Student's t."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system on one data set; None where something does not apply, with the reason beside it.
+
+    Attributes:
+        data, system, setting: which, and the numbers chosen.
+        guarantee: the claim as data.
+        learn_gradients, gradients, hessians: per-record evaluations: to learn, and of the mean
+            request of a stream of deletions. retrained: share of requests that trained anew.
+        seconds: wall time of a request, one interaction on its own.
+        retrain_ratio: learn_gradients / gradients.
+        secret_bytes: kept besides the release.
+        excess_risk, accuracy: of the release after the target's deletion.
+        advantages: of the three adversaries. allowed: by the system's own claim.
+        seeds: in each world.
+        drained: Gupta et al.'s indicator against SISA, 1/2 under retraining.
+        reasons: for every value that is None, by its name.
+    """
+
+    data: str
+    system: str
+    setting: str
+    guarantee: base.Guarantee
+    learn_gradients: float
+    gradients: float
+    hessians: float
+    retrained: float
+    seconds: float
+    retrain_ratio: float | None
+    secret_bytes: int
+    excess_risk: Mean | None
+    accuracy: Mean | None
+    advantages: tuple[Estimate, Estimate, Estimate]
+    allowed: tuple[float | None, float | None, float | None]
+    seeds: int
+    drained: Estimate | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def verdict(self, adversary: int) -> str:
+        """What the samples say of one adversary: refuted, leaks, within the claim or not shown."""
+        low, bound = self.advantages[adversary].low, self.allowed[adversary]
+        if bound is not None:
+            return "beyond its claim" if low > bound else "within its claim"
+        return "leaks" if low > 0 else "no leak shown"
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The paper's attacks that succeed: refute the row's claim, or leak where none is made."""
+        names = ("reading one release", "averaging releases", "copying by an adaptive requester")
+        found = [
+            name
+            for place, name in enumerate(names)
+            if self.verdict(place) in ("beyond its claim", "leaks")
+        ]
+        if self.drained is not None and self.drained.low > 0.5:
+            found.append("draining shards (Gupta et al.)")
+        return tuple(found)
+
+
+def run(config: Config, say: Callable[[str], None] = lambda text: None) -> list[Row]:
+    """Every chosen system on every chosen data set, one confidence for all advantages together."""
+    chosen = contestants.find(config.systems)
+    # Three adversaries in each row, and Gupta et al.'s against two forms of SISA.
+    each = simultaneous(config.confidence, 3 * len(chosen) * len(config.data) + 2)
+    rows = []
+    for place, name in enumerate(config.data):
+        key = jax.random.fold_in(jax.random.key(config.seed), place)
+        rows += _rows(key, make_scene(name, config), chosen, each, say)
+        # Nothing compiled for this scene fits another.
+        jax.clear_caches()
+    return rows
+
+
+def _rows(key: Array, scene: Scene, chosen, each: float, say) -> list[Row]:
+    """Costs one system at a time, since time is measured; games two at a time, to use the cores."""
+    stream_key, game_key, gupta_key = jax.random.split(key, 3)
+    entries = []
+    for number, (name, make) in enumerate(chosen.items()):
+        contestant = make(scene)
+        board = games.make_board(scene, contestant)
+        costs = measure_costs(
+            jax.random.fold_in(stream_key, number), contestant, board, scene.config.stream
+        )
+        entries.append(Entry(name, contestant, board, costs))
+    say(f"{scene.name}: costs of {len(entries)} systems measured")
+    judge_risk = _risk_judge(scene)
+
+    def play(numbered):
+        number, entry = numbered
+        row = _row(jax.random.fold_in(game_key, number), scene, entry, judge_risk, each)
+        say(f"{scene.name}: {entry.name}")
+        return row
+
+    with ThreadPoolExecutor(2) as pool:
+        rows = list(pool.map(play, enumerate(entries)))
+    if scene.name == GUPTA_DATA:
+        rows = _with_gupta(gupta_key, rows, each, say)
+    return rows
+
+
+class Entry(NamedTuple):
+    """A contestant whose costs are known."""
+
+    name: str
+    contestant: Contestant
+    board: games.Board
+    costs: "Costs"
+
+
+def _row(key: Array, scene: Scene, entry: Entry, judge_risk, each: float) -> Row:
+    quiet_key, adaptive_key = jax.random.split(key)
+    config, contestant, costs = scene.config, entry.contestant, entry.costs
+    seeds = _affordable_seeds(config, (costs.gradients + scene.dim * costs.hessians) / scene.n)
+    play = partial(games.sample, contestant=contestant, board=entry.board, seeds=seeds)
+    quiet = play(quiet_key, copies=0, releases=contestant.releases_seen or config.releases)
+    adaptive = play(adaptive_key, copies=config.copies, releases=1)
+    reasons = _reasons(contestant, costs)
+    model = quiet.present.first
+    return Row(
+        data=scene.name,
+        system=entry.name,
+        setting=contestant.setting,
+        guarantee=contestant.system.guarantee,
+        **costs._asdict(),
+        retrain_ratio=costs.learn_gradients / costs.gradients if costs.gradients else None,
+        excess_risk=None if "excess_risk" in reasons else _mean(judge_risk(model)),
+        accuracy=None
+        if "accuracy" in reasons
+        else _mean(_accuracy(contestant.system, model, scene)),
+        advantages=(
+            games.judge(quiet.present.means[:, :1], quiet.absent.means[:, :1], each),
+            games.judge(quiet.present.means, quiet.absent.means, each),
+            games.judge(adaptive.present.means, adaptive.absent.means, each),
+        ),
+        allowed=contestant.allowed,
+        seeds=seeds,
+        reasons=reasons,
+    )
+
+
+def _affordable_seeds(config: Config, steps: float) -> int:
+    """All seeds where a request takes few passes over the data, fewer where it takes many."""
+    return min(config.seeds, max(LEAST_SEEDS, round(MOST_WORK / max(steps, 1))))
+
+
+def _reasons(contestant: Contestant, costs: "Costs") -> dict[str, str]:
+    reasons = dict(contestant.missing)
+    for adversary, why in zip(ADVERSARIES, contestant.why_not, strict=True):
+        if why:
+            reasons[f"allowed: {adversary}"] = why
+    if not costs.gradients:
+        reasons["retrain_ratio"] = "a request costs no gradient"
+    return reasons
+
+
+class Costs(NamedTuple):
+    """What one stream of deletions cost; see `Row`."""
+
+    learn_gradients: float
+    gradients: float
+    hessians: float
+    retrained: float
+    seconds: float
+    secret_bytes: int
+
+
+def measure_costs(key: Array, contestant: Contestant, board: games.Board, requests: int) -> Costs:
+    """One interaction that deletes rows 1, 2, … one at a time, on a host loop, metered."""
+    clock = []
+
+    def respond(request, release):
+        jax.block_until_ready(release)
+        clock.append(time.perf_counter())
+        return dd.replacement([request], board.blank)
+
+    shown = range(requests)
+    metered = base.metered(contestant.system)
+    curator, transcript = dd.drive(
+        key, metered, respond, board.database, num_requests=requests, observe=shown
+    )
+    spent: Any = transcript.releases.cost
+    mean = {name: float(np.mean(getattr(spent, name)[1:])) for name in ("gradients", "hessians")}
+    return Costs(
+        learn_gradients=float(spent.gradients[0]),
+        retrained=float(np.mean(spent.retrained[1:])),
+        # The first request is compiled.
+        seconds=float(np.median(np.diff(clock)[1:])),
+        secret_bytes=base.stored_bytes(contestant.system, curator.params.value),
+        **mean,
+    )
+
+
+def _risk_judge(scene: Scene) -> Callable[[Any], np.ndarray]:
+    """Excess risk of each model on the records once the target is gone; compiled once per scene."""
+    gone = dd.apply_edit(scene.database, dd.deletion(scene.problem.loss, scene.database, [0]))
+    optimum = scene.optimum
+
+    @jax.jit
+    def judge(models):
+        return jax.vmap(lambda model: erm.excess_risk(scene.problem, model, gone, optimum))(models)
+
+    return judge
+
+
+def _accuracy(system: base.System, releases, scene: Scene) -> np.ndarray:
+    @jax.jit
+    def judge(releases):
+        labels = jax.vmap(lambda release: system.predict(release, scene.test.features))(releases)
+        return jnp.mean((labels == scene.test.label).astype(jnp.float32), axis=1)
+
+    return np.asarray(judge(releases))
+
+
+def _mean(values) -> Mean:
+    values = np.asarray(values, np.float64)
+    centre = float(np.mean(values))
+    half = float(stats.t.isf(0.025, len(values) - 1) * stats.sem(values))
+    return Mean(centre, centre - half, centre + half)
+
+
+def _with_gupta(key, rows: list[Row], each: float, say) -> list[Row]:
+    """Gupta et al.'s drained shards against both forms of SISA, as `dd-jax attack sisa` does."""
+    cases = {"sisa": 0, "sisa-private": 1}
+    if not any(row.system in cases for row in rows):
+        return rows
+    result = find_attack("sisa").run(key, seeds=GUPTA_SEEDS, confidence=1 - 4 * (1 - each))
+    say(f"{GUPTA_DATA}: the drained shards of Gupta et al.")
+
+    def estimate(place):
+        found = result.rows[place]
+        return Estimate(found["success"], found["low"], found["high"], GUPTA_SEEDS, each)
+
+    return [
+        replace(row, drained=estimate(cases[row.system])) if row.system in cases else row
+        for row in rows
+    ]

@@ -1,0 +1,99 @@
+"""Noisy-GD, the same steps under other accountants, and the two reference points.
+
+All run at the noise of Noisy-GD's plan, so that they have its risk.
+"""
+
+import math
+from collections.abc import Callable
+
+from dd_jax.baselines import fixed_model, langevin, noisy_gd_system, pnsgd, retraining
+from dd_jax.guarantees import deletion, inference, privacy
+from experiments.arena.contestant import BATCH, LINEAR, Contestant, noisy_gd_plan, unlearning
+from experiments.arena.settings import Scene
+
+
+def noisy_gd_entry(accountant: str) -> Callable[[Scene], Contestant]:
+    """Noisy-GD by one of its accountants, bounded by its own certificate."""
+
+    def make(scene: Scene) -> Contestant:
+        plan = noisy_gd_plan(scene, accountant)
+        system = noisy_gd_system.system(scene.problem, plan, delta=scene.config.delta)
+        quiet, adaptive = (plan.certificate(adaptivity=p).advantage_bound for p in (0, 1))
+        words = (
+            f"σ² = {plan.noise_variance:.3g}, {plan.learn_steps} steps, then {plan.delete_steps}"
+        )
+        return Contestant(system, LINEAR, words, (quiet, quiet, adaptive))
+
+    return make
+
+
+def retrained(scene: Scene) -> Contestant:
+    """Retraining with Noisy-GD: private as its plan is, exact by definition."""
+    plan = noisy_gd_plan(scene)
+    bound = float(inference.advantage_gdp(plan.certificate().mu_dp))
+    system = retraining.system(scene.problem, plan)
+    return Contestant(system, LINEAR, f"{plan.learn_steps} steps each time", (0.0, 0.0, bound))
+
+
+def untrained(scene: Scene) -> Contestant:
+    """The model that depends on no record."""
+    missing = {"accuracy": "θ = 0 names no class"}
+    system = fixed_model.system(scene.problem)
+    return Contestant(system, LINEAR, "θ = 0", (0.0, 0.0, 0.0), missing=missing)
+
+
+def langevin_entry(accountant: str) -> Callable[[Scene], Contestant]:
+    """Langevin unlearning by its own accountant, for one request, or by ours for any number."""
+
+    def make(scene: Scene) -> Contestant:
+        config, plan = scene.config, noisy_gd_plan(scene)
+        options = {
+            "n": scene.n,
+            "epsilon": config.epsilon,
+            "delta": config.delta,
+            "noise_variance": plan.noise_variance,
+            "learn_steps": plan.learn_steps,
+            "accountant": accountant,
+        }
+        made = langevin.calibrate(scene.problem, **options)
+        system = langevin.system(scene.problem, made)
+        words = f"σ² of noisy-gd, {made.learn_steps} steps, then {made.delete_steps}"
+        if accountant == "optimal":
+            return Contestant(system, LINEAR, words, _gaussian_bounds(scene, made))
+        later = langevin.calibrate(scene.problem, requests=10, **options).request_steps[-1]
+        words += f" (claim for 1 request; the tenth of ten would take {later})"
+        return Contestant(system, LINEAR, words, **unlearning(system.guarantee))
+
+    return make
+
+
+def _gaussian_bounds(scene: Scene, made) -> tuple[float, float, float]:
+    """Advantages under μ_dd, and √(μ_dd² + μ_dp²) where one release was seen (erratum E2)."""
+    numbers = (1.0, scene.problem.l2, made.noise_variance, scene.n, made.step_size)
+    smoothness = scene.problem.constants.loss.smoothness or 0.0
+    gone = deletion.deletion_optimal_mu(*numbers, made.delete_steps, smoothness=smoothness)
+    stays = privacy.privacy_optimal_mu(*numbers, math.inf, smoothness=smoothness)
+    quiet, adaptive = (float(inference.advantage_gdp(mu)) for mu in (gone, math.hypot(gone, stays)))
+    return quiet, quiet, adaptive
+
+
+def pnsgd_entry(scene: Scene) -> Contestant:
+    """PNSGD unlearning, its claim covering every request that is made here."""
+    config, plan = scene.config, noisy_gd_plan(scene)
+    made = pnsgd.calibrate(
+        scene.problem,
+        n=scene.n,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        noise_variance=plan.noise_variance,
+        batch_size=min(BATCH, scene.n),
+        learn_epochs=plan.learn_steps,
+        radius=1 / config.l2,
+        requests=config.releases + 1,
+    )
+    system = pnsgd.system(scene.problem, made)
+    words = f"σ² of noisy-gd, batches of {made.batch_size}, {made.learn_steps} passes, then "
+    counts = sorted(set(made.request_steps))
+    return Contestant(
+        system, LINEAR, words + " or ".join(map(str, counts)), **unlearning(system.guarantee)
+    )

@@ -1,0 +1,212 @@
+"""The scene of a comparison: records with a target among them, a problem, a target (ε, δ).
+
+The target has a feature of its own, one that is zero in every other record (a rare word, say), and
+a little of the direction that tells the classes apart. The domain allows such a record, and no
+other is remembered better: nothing but the regulariser pulls its own weight back. In the other
+world it has the opposite label from the start.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import dd_jax as dd
+from dd_jax import data, erm
+from dd_jax.baselines import newton
+from dd_jax.errors import InputError
+from dd_jax.intervals import check_confidence
+from dd_jax.types import Labelled
+
+SYNTHETIC = "synthetic"
+DEFAULT_DATA = ("digits-3-vs-8", "breast-cancer")
+TARGET_ROW = 0
+OWN_SHARE = 0.9
+LONGEST_ROW = 0.9999
+SYNTHETIC_DIM = 10
+LEAST_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is compared, on what, how closely.
+
+    Attributes:
+        data: data sets, of `dd_jax.data.TASKS` or "synthetic".
+        systems: names of `contestants.CONTESTANTS`; empty for all.
+        epsilon, delta: the target for a deleted record.
+        private_factor: ε of one release for a record that stays, where a system gives that, in
+            units of ε.
+        seeds: interactions in each world; costly systems get fewer, and their row says so.
+        records: n, target included; the first rows of the data.
+        l2: λ.
+        quiet_risk: what the noise of a system without privacy may add to the excess risk; its free
+            number is chosen by that.
+        releases: how many releases the patient adversary sees after the deletion.
+        copies: rows that the adaptive requester writes.
+        stream: deletions over which costs are measured.
+        confidence: of all advantages of the table together.
+        seed: of all randomness.
+    """
+
+    data: tuple[str, ...] = DEFAULT_DATA
+    systems: tuple[str, ...] = ()
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    private_factor: float = 3.0
+    seeds: int = 1000
+    records: int = 256
+    l2: float = 0.1
+    quiet_risk: float = 1e-4
+    releases: int = 100
+    copies: int = 16
+    stream: int = 20
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self):
+        known = (SYNTHETIC, *data.TASKS)
+        for name in self.data:
+            if name not in known:
+                raise InputError(f"no data set {name!r}; choose from {', '.join(known)}.")
+        if not self.data:
+            raise InputError("no data set is named; give at least one.")
+        if not (0 < self.epsilon < np.inf and 0 < self.delta < 1):
+            raise InputError(
+                f"epsilon = {self.epsilon:g}, delta = {self.delta:g}; give epsilon > 0 and a delta "
+                f"between 0 and 1."
+            )
+        if not 1 <= self.private_factor < np.inf:
+            raise InputError(f"private_factor = {self.private_factor:g}; give at least 1.")
+        if self.seeds < LEAST_SEEDS:
+            raise InputError(f"seeds = {self.seeds}; give at least {LEAST_SEEDS}.")
+        least = 2 + max(self.copies, self.stream)
+        if self.records < least:
+            raise InputError(f"records = {self.records}; give at least {least}.")
+        check_confidence(self.confidence)
+
+    @property
+    def epsilon_private(self) -> float:
+        """ε of one release for a record that stays."""
+        return self.private_factor * self.epsilon
+
+
+class Records(NamedTuple):
+    """A task with room for the target's own feature, which is the last one."""
+
+    train: Labelled
+    test: Labelled
+    words: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One data set with the target in row 0, and what every system needs to know of it."""
+
+    name: str
+    words: str
+    config: Config
+    problem: dd.Problem
+    database: Labelled
+    test: Labelled
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return self.database.label.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """d, features with the target's own."""
+        return self.database.features.shape[1]
+
+    @property
+    def target(self) -> Array:
+        """The target's features; its label is +1, and -1 in the other world."""
+        return self.database.features[TARGET_ROW]
+
+    @cached_property
+    def _optima(self) -> Array:
+        """θ* with the target, with its opposite, and without either."""
+        other = dd.replacement([TARGET_ROW], Labelled(self.target[None], -jnp.ones(1)))
+        gone = dd.deletion(self.problem.loss, self.database, [TARGET_ROW])
+        edited = (dd.apply_edit(self.database, edit) for edit in (other, gone))
+        worlds = jax.tree.map(lambda *leaves: jnp.stack(leaves), self.database, *edited)
+        return jax.jit(jax.vmap(lambda world: erm.minimise(self.problem, world).params))(worlds)
+
+    @property
+    def optimum(self) -> Array:
+        """θ* once the target is gone."""
+        return self._optima[2]
+
+    @cached_property
+    def curvatures(self) -> np.ndarray:
+        """Eigenvalues of the Hessian at the optimum."""
+        return np.linalg.eigvalsh(np.asarray(newton.hessian(self.problem, self.optimum, self.rest)))
+
+    @property
+    def rest(self) -> Labelled:
+        """All records but the target."""
+        return jax.tree.map(lambda leaf: leaf[1:], self.database)
+
+    @cached_property
+    def trace(self) -> Array:
+        """The unit direction in the shared features in which the target moves the optimum most."""
+        present, absent, _ = self._optima
+        shared = (present - absent).at[-1].set(0)
+        return shared / jnp.linalg.norm(shared)
+
+
+def make_scene(name: str, config: Config) -> Scene:
+    """The first n - 1 training records of a data set behind a target."""
+    records = _synthetic(config) if name == SYNTHETIC else _loaded(name)
+    found = records.train.label.shape[0] + 1
+    if found < config.records:
+        raise InputError(f"{name} has {found} records, target included; give --records {found}.")
+    train = jax.tree.map(lambda leaf: leaf[: config.records - 1], records.train)
+    database = jax.tree.map(
+        lambda target, rest: jnp.concatenate([target, rest]), _target(train), train
+    )
+    problem = dd.Problem(dd.losses.logistic(), config.l2)
+    return Scene(name, records.words, config, problem, database, records.test)
+
+
+def _target(train: Labelled) -> Labelled:
+    """√0.9 of its own feature and √0.1 of the classes' mean direction, label +1."""
+    between = np.asarray(train.label) @ np.asarray(train.features)
+    shared = np.sqrt(1 - OWN_SHARE) * between / np.linalg.norm(between)
+    shared[-1] = np.sqrt(OWN_SHARE)
+    return Labelled(jnp.asarray(LONGEST_ROW * shared[None], jnp.float32), jnp.ones(1, jnp.float32))
+
+
+def _loaded(name: str) -> Records:
+    loaded = data.load(name)
+    train, test = (
+        Labelled(_with_own_feature(part.features), part.label)
+        for part in (loaded.train, loaded.test)
+    )
+    return Records(train, test, loaded.preprocessing)
+
+
+def _with_own_feature(features: Array) -> Array:
+    return jnp.concatenate([features, jnp.zeros((features.shape[0], 1), features.dtype)], axis=1)
+
+
+def _synthetic(config: Config) -> Records:
+    """Two overlapping classes on the sphere: L = 1, β = 1/4 and ‖a‖ = 1 hold by construction."""
+    label_key, noise_key = jax.random.split(jax.random.key(config.seed))
+    count = 2 * config.records
+    label = jnp.where(jax.random.bernoulli(label_key, shape=(count,)), 1.0, -1.0)
+    draws = jax.random.normal(noise_key, (count, SYNTHETIC_DIM))
+    features = draws.at[:, 0].add(1.5 * label)
+    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
+    whole = Labelled(_with_own_feature(features), label)
+    train, test = (
+        jax.tree.map(lambda leaf, part=part: leaf[part], whole)
+        for part in (slice(config.records), slice(config.records, None))
+    )
+    return Records(train, test, f"two Gaussian classes in {SYNTHETIC_DIM} dimensions, unit norm")
