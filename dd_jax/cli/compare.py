@@ -83,7 +83,7 @@ def main(config: Config) -> int:
         print("\n".join(_legend(arena)))
         print(f"{values['seconds']:.0f} s; wrote {', '.join(files)}")
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
-    return int(any(row.verdict(k) == "beyond its claim" for row in ours for k in range(3)))
+    return int(any(row.verdict(k) == measure.BEYOND for row in ours for k in range(3)))
 
 
 def _say(text: str) -> None:
@@ -115,5 +115,6 @@ def _legend(arena) -> list[str]:
         f"{arena.stream} deletions; ratio: gradients of learning over those.",
         "advantage: value (limits); all limits hold together with probability "
         f"{arena.confidence:g}. claim: the most that the system's own claim allows. "
-        "!: beyond its claim. *: above 0 where nothing is claimed.",
+        "!: beyond its claim. *: above 0 where nothing is claimed. **: and above what the claim "
+        "allows one release.",
     ]

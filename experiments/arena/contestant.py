@@ -19,6 +19,7 @@ BATCH = 64
 
 ONE_RELEASE = "the claim is for one release"
 NOT_ADAPTIVE = "no claim for adaptive requests"
+AS_EDITED = "claimed for adaptive requests, against retraining on the rows as they were edited"
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,10 @@ def noisy_gd_risk(scene: Scene, plan: dd.Plan) -> float:
     return quadratic_risk(scene, 2 * plan.step_size * plan.noise_variance / (1 - contraction**2))
 
 
-def unlearning(guarantee: Guarantee, adaptive: bool = False) -> dict:
-    """(ε, δ)-unlearning: one release; against an adaptive requester only where that is claimed."""
+def unlearning(guarantee: Guarantee, adaptive: str = NOT_ADAPTIVE) -> dict:
+    """(ε, δ)-unlearning: a bound for one release, none for many or against what requests carry."""
     bound = allowed_by_unlearning(guarantee.epsilon or 0.0, guarantee.delta or 0.0)
-    return {
-        "allowed": (bound, None, bound if adaptive else None),
-        "why_not": ("", ONE_RELEASE, "" if adaptive else NOT_ADAPTIVE),
-    }
+    return {"allowed": (bound, None, None), "why_not": ("", ONE_RELEASE, adaptive)}
 
 
 EXACT = {"allowed": (0.0, 0.0, None), "why_not": ("", "", NOT_ADAPTIVE)}

@@ -23,6 +23,11 @@ from experiments.arena.contestant import Contestant
 from experiments.arena.settings import Config, Scene, make_scene
 
 ADVERSARIES = ("one release", "many releases", "adaptive requester")
+BEYOND, WITHIN = "beyond its claim", "within its claim"
+LEAKS, LEAKS_MORE = "leaks", "leaks more than its claim allows one release"
+NOT_SHOWN = "no leak shown"
+VERDICTS = (BEYOND, WITHIN, LEAKS, LEAKS_MORE, NOT_SHOWN)
+SUCCESS = (BEYOND, LEAKS, LEAKS_MORE)
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
 MOST_WORK = 20_000
 LEAST_SEEDS = 200
@@ -77,21 +82,27 @@ class Row:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def verdict(self, adversary: int) -> str:
-        """What the samples say of one adversary: refuted, leaks, within the claim or not shown."""
-        low, bound = self.advantages[adversary].low, self.allowed[adversary]
+        """What the samples say of one adversary, one of `VERDICTS`.
+
+        Where nothing is claimed against this adversary, the claim for one release is the measure of
+        how much it gets.
+        """
+        low, bound, single = (
+            self.advantages[adversary].low,
+            self.allowed[adversary],
+            self.allowed[0],
+        )
         if bound is not None:
-            return "beyond its claim" if low > bound else "within its claim"
-        return "leaks" if low > 0 else "no leak shown"
+            return BEYOND if low > bound else WITHIN
+        if low <= 0:
+            return NOT_SHOWN
+        return LEAKS_MORE if single is not None and low > single else LEAKS
 
     @property
     def attacks(self) -> tuple[str, ...]:
         """The paper's attacks that succeed: refute the row's claim, or leak where none is made."""
         names = ("reading one release", "averaging releases", "copying by an adaptive requester")
-        found = [
-            name
-            for place, name in enumerate(names)
-            if self.verdict(place) in ("beyond its claim", "leaks")
-        ]
+        found = [name for place, name in enumerate(names) if self.verdict(place) in SUCCESS]
         if self.drained is not None and self.drained.low > 0.5:
             found.append("draining shards (Gupta et al.)")
         return tuple(found)

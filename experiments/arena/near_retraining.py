@@ -20,6 +20,7 @@ from dd_jax.baselines.base import linear_labels
 from dd_jax.baselines.calibration import Constants
 from dd_jax.baselines.perturbed_gd_noise import Form
 from experiments.arena.contestant import (
+    AS_EDITED,
     LINEAR,
     Contestant,
     noisy_gd_plan,
@@ -56,7 +57,7 @@ def perturbed_with_secret(form: Form, equal_risk: bool = False) -> Callable[[Sce
                 break
         words = f"I = {made.delete_steps}, noise {made.noise_deviation:.3g}"
         system = perturbed_gd.system(scene.problem, made)
-        return Contestant(system, LINEAR, words, **unlearning(system.guarantee, adaptive=True))
+        return Contestant(system, LINEAR, words, **unlearning(system.guarantee, adaptive=AS_EDITED))
 
     return make
 
@@ -78,7 +79,7 @@ def perturbed_stateless(form: Form) -> Callable[[Scene], Contestant]:
             f"I = {made.noise_steps}, {made.delete_steps} steps, noise {made.noise_deviation:.3g}"
         )
         system = perturbed_gd.system(scene.problem, made)
-        return Contestant(system, LINEAR, words, **unlearning(system.guarantee, adaptive=True))
+        return Contestant(system, LINEAR, words, **unlearning(system.guarantee, adaptive=AS_EDITED))
 
     return make
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import style
-from experiments.arena.measure import Row
+from experiments.arena.measure import SUCCESS, WITHIN, Row
 
 KINDS = (
     ("(a) one release", "o", style.BLUE, 0.22),
@@ -83,9 +83,9 @@ def _advantages(axis: Axes, rows: Sequence[Row]) -> None:
 
 def caption(rows: Sequence[Row]) -> str:
     """What to see, with the numbers of this run."""
-    caught = sorted({row.system for row in rows if row.verdict(2) in ("beyond its claim", "leaks")})
+    caught = sorted({row.system for row in rows if row.verdict(2) in SUCCESS})
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
-    inside = all(row.verdict(k) == "within its claim" for row in ours for k in range(3))
+    inside = all(row.verdict(k) == WITHIN for row in ours for k in range(3))
     return (
         f"Cost of a request and what an adversary learns of a deleted record, {len(rows)} rows. An "
         f"adaptive requester leaves the record readable in {len(caught)} systems "

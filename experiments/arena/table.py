@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from experiments.arena import measure
 from experiments.arena.measure import ADVERSARIES, Row
 from experiments.arena.settings import Config
 
 PROMISED = ("system", "notion", "ε, δ", "rest private", "secret, bytes")
 COSTS = ("system", "gradients", "hessians", "ms", "ratio", "excess risk", "accuracy")
 SEEN = ("system", "(a) 1 release", "(b) many", "(c) adaptive")
-MARKS = {"beyond its claim": "!", "leaks": "*", "within its claim": "", "no leak shown": ""}
+MARKS = {measure.BEYOND: "!", measure.LEAKS: "*", measure.LEAKS_MORE: "**"}
 
 
 def promised(rows: Sequence[Row]) -> list[tuple]:
@@ -74,7 +75,7 @@ def _cell(row: Row, place: int) -> str:
     found, bound = row.advantages[place], row.allowed[place]
     limits = f"{found.value:.2f} ({found.low:.2f}, {found.high:.2f})"
     allowed = "no claim" if bound is None else f"claim ≤ {bound:.2f}"
-    return f"{limits}\n{allowed} {MARKS[row.verdict(place)]}".rstrip()
+    return f"{limits}\n{allowed} {MARKS.get(row.verdict(place), '')}".rstrip()
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
