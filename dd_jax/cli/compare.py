@@ -35,10 +35,12 @@ class Config:
     """ε, the target for a deleted record."""
     delta: float = 1e-5
     """δ, the same."""
-    seeds: int = 1000
+    seeds: int = 800
     """Interactions in each world; systems with costly requests get fewer."""
     records: int = 256
     """n, records of each data set, the target included."""
+    l2: float = 0.1
+    """λ, the L2 constant."""
     confidence: float = 0.95
     """Confidence of all advantages of the table together."""
     seed: int = 0
@@ -68,6 +70,7 @@ def main(config: Config) -> int:
         delta=config.delta,
         seeds=config.seeds,
         records=config.records,
+        l2=config.l2,
         confidence=config.confidence,
         seed=config.seed,
     )

@@ -29,9 +29,9 @@ NOT_SHOWN = "no leak shown"
 VERDICTS = (BEYOND, WITHIN, LEAKS, LEAKS_MORE, NOT_SHOWN)
 SUCCESS = (BEYOND, LEAKS, LEAKS_MORE)
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
-MOST_WORK = 20_000
-LEAST_SEEDS = 200
-GUPTA_SEEDS = 200
+MOST_WORK = 12_000
+LEAST_SEEDS = 150
+GUPTA_SEEDS = 150
 GUPTA_DATA = "digits-3-vs-8"
 
 
@@ -134,11 +134,11 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> list[Row]:
         )
         entries.append(Entry(name, contestant, board, costs))
     say(f"{scene.name}: costs of {len(entries)} systems measured")
-    judge_risk = _risk_judge(scene)
+    judges = Judges(_risk_judge(scene), _accuracy_judge(scene))
 
     def play(numbered):
         number, entry = numbered
-        row = _row(jax.random.fold_in(game_key, number), scene, entry, judge_risk, each)
+        row = _row(jax.random.fold_in(game_key, number), scene, entry, judges, each)
         say(f"{scene.name}: {entry.name}")
         return row
 
@@ -158,7 +158,14 @@ class Entry(NamedTuple):
     costs: "Costs"
 
 
-def _row(key: Array, scene: Scene, entry: Entry, judge_risk, each: float) -> Row:
+class Judges(NamedTuple):
+    """How models are judged in a scene; compiled once."""
+
+    risk: Callable[[Any], Any]
+    accuracy: Callable[[base.System, Any], np.ndarray]
+
+
+def _row(key: Array, scene: Scene, entry: Entry, judges: "Judges", each: float) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
     config, contestant, costs = scene.config, entry.contestant, entry.costs
     seeds = _affordable_seeds(config, (costs.gradients + scene.dim * costs.hessians) / scene.n)
@@ -174,10 +181,10 @@ def _row(key: Array, scene: Scene, entry: Entry, judge_risk, each: float) -> Row
         guarantee=contestant.system.guarantee,
         **costs._asdict(),
         retrain_ratio=costs.learn_gradients / costs.gradients if costs.gradients else None,
-        excess_risk=None if "excess_risk" in reasons else _mean(judge_risk(model)),
+        excess_risk=None if "excess_risk" in reasons else _mean(judges.risk(model)),
         accuracy=None
         if "accuracy" in reasons
-        else _mean(_accuracy(contestant.system, model, scene)),
+        else _mean(judges.accuracy(contestant.system, model)),
         advantages=(
             games.judge(quiet.present.means[:, :1], quiet.absent.means[:, :1], each),
             games.judge(quiet.present.means, quiet.absent.means, each),
@@ -253,13 +260,15 @@ def _risk_judge(scene: Scene) -> Callable[[Any], np.ndarray]:
     return judge
 
 
-def _accuracy(system: base.System, releases, scene: Scene) -> np.ndarray:
-    @jax.jit
-    def judge(releases):
-        labels = jax.vmap(lambda release: system.predict(release, scene.test.features))(releases)
+def _accuracy_judge(scene: Scene) -> Callable[[base.System, Any], np.ndarray]:
+    """Share of held-out records that each release labels rightly; compiled once per predictor."""
+
+    @partial(jax.jit, static_argnums=0)
+    def judge(predict, releases):
+        labels = jax.vmap(lambda release: predict(release, scene.test.features))(releases)
         return jnp.mean((labels == scene.test.label).astype(jnp.float32), axis=1)
 
-    return np.asarray(judge(releases))
+    return lambda system, releases: np.asarray(judge(system.predict, releases))
 
 
 def _mean(values) -> Mean:

@@ -24,6 +24,9 @@ def plot(rows: Sequence[Row]) -> Figure:
     for place, name in enumerate(names):
         chosen = sorted((r for r in rows if r.data == name), key=lambda row: -row.gradients)
         cost, gain = axes[2 * place], axes[2 * place + 1]
+        for stripe in range(0, len(chosen), 2):
+            for axis in (cost, gain):
+                axis.axhspan(stripe - 0.5, stripe + 0.5, color=style.BLACK, alpha=0.04, linewidth=0)
         _costs(cost, chosen)
         _advantages(gain, chosen)
         cost.set_title(name, fontsize=10, loc="left")
@@ -34,12 +37,13 @@ def plot(rows: Sequence[Row]) -> Figure:
 
 def _costs(axis: Axes, rows: Sequence[Row]) -> None:
     places = [float(place) for place in range(len(rows))]
-    spent = [max(row.gradients, 0.5) for row in rows]
+    least = 0.5
+    spent = [max(row.gradients - least, 0) for row in rows]
     kept = [row.secret_bytes > 0 for row in rows]
     colours = [style.RED if secret else style.BLUE for secret in kept]
-    axis.barh(places, spent, left=0.5, color=colours, alpha=0.6, height=0.6)
+    axis.barh(places, spent, left=least, color=colours, alpha=0.6, height=0.6)
     axis.set_yticks(places, [row.system for row in rows], fontsize=8)
-    axis.set(xscale="log", xlim=(0.5, 8 * max(spent)), ylim=(-0.6, len(rows) - 0.4))
+    axis.set(xscale="log", xlim=(least, 50 * max(*spent, 1)), ylim=(-0.6, len(rows) - 0.4))
     axis.set_xlabel("per-record gradients of a request (pink: a secret state is kept)", fontsize=9)
     for place, row in zip(places, rows, strict=True):
         risk = "" if row.accuracy is None else f"  {row.accuracy.value:.0%} right"

@@ -58,7 +58,7 @@ class Config:
     epsilon: float = 1.0
     delta: float = 1e-5
     private_factor: float = 3.0
-    seeds: int = 1000
+    seeds: int = 800
     records: int = 256
     l2: float = 0.1
     quiet_risk: float = 1e-4
@@ -80,6 +80,8 @@ class Config:
                 f"epsilon = {self.epsilon:g}, delta = {self.delta:g}; give epsilon > 0 and a delta "
                 f"between 0 and 1."
             )
+        if not 0 < self.l2 < np.inf:
+            raise InputError(f"l2 = {self.l2:g}; give a number > 0.")
         if not 1 <= self.private_factor < np.inf:
             raise InputError(f"private_factor = {self.private_factor:g}; give at least 1.")
         if self.seeds < LEAST_SEEDS:
