@@ -115,10 +115,11 @@ def run(config: Config, say: Callable[[str], None] = lambda text: None) -> list[
     each = simultaneous(config.confidence, 3 * len(chosen) * len(config.data) + 2)
     rows = []
     for place, name in enumerate(config.data):
+        if place:
+            # Nothing that was compiled for one scene fits another; it would only take room.
+            jax.clear_caches()
         key = jax.random.fold_in(jax.random.key(config.seed), place)
         rows += _rows(key, make_scene(name, config), chosen, each, say)
-        # Nothing compiled for this scene fits another.
-        jax.clear_caches()
     return rows
 
 

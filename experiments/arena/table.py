@@ -11,8 +11,9 @@ from experiments.arena import measure
 from experiments.arena.measure import ADVERSARIES, Row
 from experiments.arena.settings import Config
 
-PROMISED = ("system", "notion", "ε, δ", "rest private", "secret, bytes")
+PROMISED = ("system", "notion", "ε, δ", "private rest", "secret bytes")
 COSTS = ("system", "gradients", "hessians", "ms", "ratio", "excess risk", "accuracy")
+WIDEST_NAME = 20
 SEEN = ("system", "(a) 1 release", "(b) many", "(c) adaptive")
 MARKS = {measure.BEYOND: "!", measure.LEAKS: "*", measure.LEAKS_MORE: "**"}
 
@@ -21,7 +22,7 @@ def promised(rows: Sequence[Row]) -> list[tuple]:
     """What each system claims and what it keeps to do so."""
     return [
         (
-            row.system,
+            label(row),
             row.guarantee.notion,
             claim(row),
             private(row),
@@ -29,6 +30,13 @@ def promised(rows: Sequence[Row]) -> list[tuple]:
         )
         for row in rows
     ]
+
+
+def label(row: Row) -> str:
+    """The system's name, in two lines if it is long: tables have to fit into 80 columns."""
+    if len(row.system) <= WIDEST_NAME:
+        return row.system
+    return row.system.replace("-gd-", "-gd-\n")
 
 
 def claim(row: Row) -> str:
@@ -50,7 +58,7 @@ def costs(rows: Sequence[Row]) -> list[tuple]:
     """What a request costs and how good the release after it is."""
     return [
         (
-            row.system,
+            label(row),
             round(row.gradients),
             round(row.hessians),
             f"{1e3 * row.seconds:.2g}",
@@ -63,19 +71,25 @@ def costs(rows: Sequence[Row]) -> list[tuple]:
 
 
 def _mean(mean, style: str) -> str:
-    return f"{mean.value:{style}}\n± {mean.high - mean.value:.1g}"
+    return f"{mean.value:{style}}\n±{mean.high - mean.value:.1g}"
 
 
 def seen(rows: Sequence[Row]) -> list[tuple]:
     """What the three adversaries get, with limits, beside what the system's claim allows."""
-    return [(row.system, *(_cell(row, place) for place in range(3))) for row in rows]
+    return [(label(row), *(_cell(row, place) for place in range(3))) for row in rows]
 
 
 def _cell(row: Row, place: int) -> str:
     found, bound = row.advantages[place], row.allowed[place]
-    limits = f"{found.value:.2f} ({found.low:.2f}, {found.high:.2f})"
-    allowed = "no claim" if bound is None else f"claim ≤ {bound:.2f}"
+    value, low, high = (_short(number) for number in (found.value, found.low, found.high))
+    limits = f"{value} ({low}, {high})"
+    allowed = "no claim" if bound is None else f"claim ≤ {_short(bound)}"
     return f"{limits}\n{allowed} {MARKS.get(row.verdict(place), '')}".rstrip()
+
+
+def _short(number: float) -> str:
+    """Two decimals without the leading zero."""
+    return f"{number:.2f}".replace("0.", ".", 1)
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

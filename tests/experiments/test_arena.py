@@ -263,8 +263,25 @@ def test_printed_tables_have_their_columns(rows):
         assert all(len(line) == len(columns) for line in lines)
     assert "θ = 0 names no class" in table.notes(rows)[1]
     marked = table.seen([make_row(rows[0], 0.5, (0.4, None, None))])[0]
-    assert marked[1].endswith("claim ≤ 0.40 !")
+    assert marked[1].endswith("claim ≤ .40 !")
     assert marked[2].endswith("no claim **")
+
+
+def test_tables_fit_into_eighty_columns(rows):
+    wide = dataclasses.replace(
+        make_row(rows[0], -0.25, (0.4, None, None)), system="perturbed-gd-stateless-best"
+    )
+    for columns, lines in (
+        (table.PROMISED, table.promised([wide])),
+        (table.COSTS, table.costs([wide])),
+        (table.SEEN, table.seen([wide])),
+    ):
+        # Headers break between words; a cell must never have to.
+        widest = [
+            max(len(part) for part in (*head.split(), *str(cell).split("\n")))
+            for head, cell in zip(columns, lines[0], strict=True)
+        ]
+        assert sum(widest) + 3 * len(widest) + 1 <= 80
 
 
 def test_files_are_written_whole_and_the_figure_shows_every_row(rows, tmp_path):
