@@ -114,7 +114,7 @@ def _legend(arena) -> list[str]:
     return [
         f"Target ε = {arena.epsilon:g}, δ = {arena.delta:g}; n = {arena.records} with the target; "
         f"λ = {arena.l2:g}.",
-        "gradients, hessians: per-record evaluations of the mean request of a stream of "
+        "gradients, Hess.: per-record gradients and Hessians of the mean request of a stream of "
         f"{arena.stream} deletions; ratio: gradients of learning over those.",
         "advantage: value (limits); all limits hold together with probability "
         f"{arena.confidence:g}. claim: the most that the system's own claim allows. "

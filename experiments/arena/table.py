@@ -11,8 +11,8 @@ from experiments.arena import measure
 from experiments.arena.measure import ADVERSARIES, Row
 from experiments.arena.settings import Config
 
-PROMISED = ("system", "notion", "ε, δ", "private rest", "secret bytes")
-COSTS = ("system", "gradients", "hessians", "ms", "ratio", "excess risk", "accuracy")
+PROMISED = ("system", "notion", "ε, δ", "private\nrest", "secret\nbytes")
+COSTS = ("system", "gradients", "Hess.", "ms", "ratio", "excess\nrisk", "accu-\nracy")
 WIDEST_NAME = 20
 SEEN = ("system", "(a) 1 release", "(b) many", "(c) adaptive")
 MARKS = {measure.BEYOND: "!", measure.LEAKS: "*", measure.LEAKS_MORE: "**"}

@@ -276,9 +276,8 @@ def test_tables_fit_into_eighty_columns(rows):
         (table.COSTS, table.costs([wide])),
         (table.SEEN, table.seen([wide])),
     ):
-        # Headers break between words; a cell must never have to.
         widest = [
-            max(len(part) for part in (*head.split(), *str(cell).split("\n")))
+            max(len(part) for part in (*head.split("\n"), *str(cell).split("\n")))
             for head, cell in zip(columns, lines[0], strict=True)
         ]
         assert sum(widest) + 3 * len(widest) + 1 <= 80
