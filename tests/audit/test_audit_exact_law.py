@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dd_jax.audit.exact_law import gaussian_law
+from dd_jax.audit.exact_law import gaussian_law, normal_score
 from dd_jax.errors import InputError
 
 SEEDS, DIM = 400, 3
@@ -100,6 +100,8 @@ def test_vectors_are_one_dimension_and_a_number_is_then_signed():
         ({"variance": np.eye(2)}, "variance has shape"),
         ({"variance": -np.eye(DIM)}, "positive definite"),
         ({"confidence": 1.0}, "confidence"),
+        ({"mean_difference": 1.0}, "depends on the direction"),
+        ({"mean_difference": SHIFT * 1e15}, "too many standard deviations"),
     ],
 )
 def test_bad_input_is_refused(change, message):
@@ -113,3 +115,28 @@ def test_bad_input_is_refused(change, message):
     } | change
     with pytest.raises(InputError, match=message):
         gaussian_law(**given)
+
+
+def test_very_far_arms_are_judged_by_a_normal_variable():
+    """Where the series of the noncentral χ² give no number; close to them where they do."""
+    for dim in (1, 3, 1000):
+        values = 1e6 + dim + np.array([-6, -2, 0, 3, 6]) * np.sqrt(2 * (dim + 2e6))
+        score = normal_score(values, dim, 1e6)
+        law = stats.ncx2(dim, 1e6)
+        np.testing.assert_allclose(stats.norm.cdf(score), law.cdf(values), rtol=1e-6)
+        np.testing.assert_allclose(stats.norm.sf(score), law.sf(values), rtol=1e-6)
+    present, absent = draw(5, np.zeros(DIM), np.eye(DIM))
+    for far in (1e3, 1e5, 1e9):
+        shift = np.array([0, far, 0])
+        moved = present + shift
+        # Along the shift (S/2)‖D‖² is the square of a normal variable, all but exactly.
+        score = (moved.mean(0) - absent.mean(0) - shift)[1] * np.sqrt(SEEDS / 2)
+        found = gaussian_law(moved, absent, far, 1.0, confidence=0.95)
+        assert found.p_shift == pytest.approx(2 * stats.norm.sf(abs(score)), rel=1e-2)
+        assert not found.refuted
+        assert gaussian_law(moved, absent, 1.001 * far, 1.0, confidence=0.95).refuted
+
+
+def test_a_p_value_that_is_no_number_refutes(monkeypatch):
+    monkeypatch.setattr("dd_jax.audit.exact_law._p_shift", lambda *given: np.nan)
+    assert gaussian_law(*draw(1), SHIFT, COVARIANCE, confidence=0.95).refuted
