@@ -46,7 +46,8 @@ class Config:
     requests: int = 10
     served: int = 2
     sizes: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000)
-    stateless_sizes: tuple[int, ...] = (30_000, 100_000, 300_000, 1_000_000, 3_000_000)
+    # Theorem 28 begins to save late; beyond these n float32 cannot hold its noise.
+    stateless_sizes: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     constant_sizes: tuple[int, ...] = (300, 30_000)
     constant_risk: float = 1.0
     n: int = 3_000
@@ -57,7 +58,7 @@ class Config:
     accelerated_sizes: tuple[int, ...] = (100, 300, 1_000, 3_000, 10_000)
     accelerated_scale: float = 36.0
     accelerated_batch_factor: int = 8
-    accelerated_seeds: int = 10
+    accelerated_seeds: int = 8
     accelerated_served: int = 10
     seed: int = 0
 
@@ -145,6 +146,7 @@ class Line(NamedTuple):
 
     place: np.ndarray
     stated: np.ndarray
+    edit: np.ndarray
     saving: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -155,7 +157,7 @@ def line(results: dict[str, np.ndarray], panel: str, row: str) -> Line:
     """A row's runs in a panel."""
     place, order, retrain, edit, low, high, target, learned, edited = results[f"{panel}: {row}"].T
     worst = float((np.maximum(learned, edited) / target).max())
-    return Line(place, order, retrain - edit, retrain - high, retrain - low, worst)
+    return Line(place, order, edit, retrain - edit, retrain - high, retrain - low, worst)
 
 
 def steps_per_e_fold(config: Config, row: str) -> float:
@@ -243,18 +245,18 @@ def _what(config: Config) -> str:
         f"meters of runs: retraining is learning from scratch for as many steps as the system's "
         f"own analysis needs to certify the excess risk α, an edit is what (ε, δ) = "
         f"({config.epsilon:g}, {config.delta:g}) and α need. L = β = 1, λ = {config.l2:g}, "
-        f"d = {config.dim} unless varied, records that attain the bounds. Dashed: the order "
-        f"stated in tab:comparision, whose constant is free."
+        f"d = {config.dim} unless varied, records that attain the bounds. Only Noisy-GD certifies "
+        f"data-deletion; Perturbed-GD certifies closeness to retraining, Noisy-m-A-SGD equality "
+        f"with it. Dashed: the order stated in tab:comparision, whose constant is free."
     )
 
 
 def _slopes(config: Config, results) -> Iterator[str]:
     sizes, larger = config.sizes, config.stateless_sizes
     yield (
-        f"First panel, n = {sizes[0]:,} to {sizes[-1]:,} (Theorem 28, which saves nothing there: "
-        f"{larger[0]:,} to {larger[-1]:,}): slopes of log(saving) on log(stated "
-        f"order), 1 if it is followed, with 95% t-intervals, and steps saved per e-fold of n "
-        f"against the analysis:"
+        f"First panel, n = {sizes[0]:,} to {sizes[-1]:,} (Theorem 28: {larger[0]:,} to "
+        f"{larger[-1]:,}): slopes of log(saving) on log(stated order), 1 if it is followed, with "
+        f"95% t-intervals, and passes saved per e-fold of n against the analysis:"
     )
     parts, off, lost = [], [], []
     for row in DESCENTS:
@@ -263,14 +265,22 @@ def _slopes(config: Config, results) -> Iterator[str]:
         if not saves.all():
             worse = ", ".join(f"{n:,.0f}" for n in found.place[~saves])
             lost.append(f"{row} saves nothing at n = {worse}")
+        steps = fit(np.log(found.place), found.saving / found.place)
+        expected = f"{steps} passes (expected {steps_per_e_fold(config, row):.3g})"
         if saves.sum() < 3:
+            parts.append(f"{row} too few savings for a slope, {expected}")
             continue
         slope = fit(np.log(found.stated[saves]), np.log(found.saving[saves]))
-        steps = fit(np.log(found.place), found.saving / found.place)
-        parts.append(f"{row} {slope}, {steps} (expected {steps_per_e_fold(config, row):.3g})")
+        parts.append(f"{row} {slope}, {expected}")
         if not slope.low <= 1 <= slope.high:
             off.append(row)
     yield "; ".join((*parts, *lost)) + "."
+    largest = ((row, line(results, "n", row)) for row in DESCENTS)
+    passes = (f"{row} {found.edit[-1] / found.place[-1]:.3g}" for row, found in largest)
+    yield (
+        f"A large saving is no cheap edit: it is measured from each system's own retraining. "
+        f"Passes of one edit at the largest n: {', '.join(passes)}."
+    )
     if off:
         yield (
             f"Slopes off 1 ({', '.join(off)}) come from the constants inside the logarithm, which "

@@ -16,6 +16,7 @@ from scipy import stats
 import dd_jax as dd
 from dd_jax.baselines.base import metered
 from dd_jax.requesters import fixed_stream
+from experiments import short_programs
 from experiments.savings_cases import Case, Target
 
 # A residual that no model within reach can bring below Huber's threshold.
@@ -100,8 +101,7 @@ def measure(case: Case, target: Target, key: jax.Array, seeds: int, served: int)
             excess_risk(target, releases[-1], curator.database),
         )
 
-    # Each program runs a few times: code that is ready sooner beats code that runs faster.
-    run = jax.jit(one, compiler_options={"xla_backend_optimization_level": "0"})
+    run = short_programs.jit(one, target.n * target.dim)
     records = database(target)
     runs = [
         jax.tree.map(np.asarray, run(jax.random.fold_in(key, seed), records))

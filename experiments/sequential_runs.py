@@ -16,6 +16,7 @@ from dd_jax.baselines import pnsgd
 from dd_jax.baselines.projected import descend
 from dd_jax.data import Dataset
 from dd_jax.requesters import fixed_stream, stack_edits
+from experiments import short_programs
 from experiments.sequential_rows import Setting
 
 
@@ -109,5 +110,5 @@ def _over(one, key, noises, seeds: int, data: Dataset) -> np.ndarray:
     noises = np.asarray(noises, np.float32)
     keys = jax.random.split(key, (len(noises), seeds))
     over_seeds = jax.vmap(one, (0, None, None, None))
-    run = jax.jit(jax.vmap(over_seeds, (0, 0, None, None)))
+    run = short_programs.jit(jax.vmap(over_seeds, (0, 0, None, None)), data.train.features.size)
     return np.asarray(run(keys, jnp.asarray(noises), data.train, data.test))

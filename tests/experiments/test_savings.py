@@ -160,7 +160,7 @@ def test_caption_and_plot_own_up_to_losses(pretend):
 
     results = pretend(losing)
     text = savings.caption(CONFIG, results)
-    assert f"{savings.STATELESS} saves nothing at n = 30,000" in text
+    assert f"{savings.STATELESS} saves nothing at n = 1,000" in text
     assert f"an edit of {savings.STATELESS} costs more than retraining" in text
     assert "NOT EVERY RUN MET IT" in text
     axes = savings.plot(CONFIG, results).axes
