@@ -143,4 +143,4 @@ def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Sco
         middle = (np.mean(scorer(present)) + np.mean(scorer(absent))) / 2 if learned else 0.0
         return lambda table: np.sign(scorer(table) - middle)
 
-    return scores.Score(f"{score.name}, side", fit, share)
+    return scores.Score(f"{score.name}, side", fit, share, one_event=True)

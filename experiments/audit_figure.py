@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments import audit_runs, style
 
-NUMBERS = ("audited", "exact", "certified", "paper", "detectable")
+NUMBERS = ("audited", "exact", "certified", "paper", "detectable", "refuted")
 LEFT_EDGE = 3e-3
 
 
@@ -54,7 +54,7 @@ def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.nda
             names=claims,
         )
         for found in judged:
-            row = found.to_dict()
+            row = found.to_dict() | {"refuted": found.verdict.refuted}
             numbers = [math.nan if row[key] is None else row[key] for key in NUMBERS]
             results[f"{name}: {found.case.words}"] = np.array(numbers, np.float64)
     return results
@@ -124,9 +124,9 @@ def _claim(axis: Axes, place: int, words: str, numbers: dict[str, float]) -> Non
 def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     """What to see, with the numbers of this run."""
     table = np.stack(list(results.values()))
-    audited, exact, certified, paper, _ = table.T
+    audited, exact, certified, paper, _, refutations = table.T
     shares = audited / exact
-    refuted = int(np.sum(audited > certified))
+    refuted = int(np.sum(refutations))
     verdict = "No claim is refuted" if not refuted else f"{refuted} CLAIMS ARE REFUTED"
     slack = paper / certified
     return (

@@ -49,6 +49,7 @@ def detectable(
     epsilon: float | None = None,
     delta: float | None = None,
     independent: bool = False,
+    one_event: bool = False,
 ) -> float:
     """The least true value that refutes the claim with probability `power`; infinite if none does.
 
@@ -63,6 +64,8 @@ def detectable(
         epsilon: ε, for "hockey_stick".
         delta: δ, for "epsilon_at".
         independent: whether the arms are taken as independent, for bounds from one event.
+        one_event: the score states its event, and the reference pair is two coins Φ(±μ/2), the
+            sides of the middle of N(μ, 1) and N(0, 1); for bounds from one event.
     """
     claim = float(checks.nonnegative("claim", claim))
     check_confidence(confidence)
@@ -72,6 +75,8 @@ def detectable(
     if seeds < 2 or fit_seeds < 1:
         raise InputError(f"seeds = {seeds}, fit_seeds = {fit_seeds}; give at least 2 and 1.")
     gate = _gate(method, order, epsilon, delta, independent)
+    if one_event and gate.value is not None:
+        return _detectable_coins(gate.value, claim, (seeds, seeds), confidence, power, independent)
 
     def surplus(mu: float) -> float:
         truth, drawn = _reference(mu, fit_seeds, seeds, gate.draws)
@@ -81,6 +86,17 @@ def detectable(
 
     mu = _least_root(surplus)
     return float(gate.truth(mu)) if np.isfinite(mu) else np.inf
+
+
+def _detectable_coins(value, claim, sizes, confidence, power, independent) -> float:
+    """`detectable` for coins Φ(±μ/2): the truth is the value of their one event."""
+
+    def surplus(mu: float) -> float:
+        rates = special.ndtr(mu / 2), special.ndtr(-mu / 2)
+        return _rates_chance(rates, sizes, claim, confidence, value, independent) - power
+
+    mu = _least_root(surplus)
+    return float(value(special.ndtr(mu / 2), special.ndtr(-mu / 2))) if np.isfinite(mu) else np.inf
 
 
 def _least_root(surplus: Callable[[float], float]) -> float:
@@ -130,12 +146,14 @@ class _Gate(NamedTuple):
             the claim is refuted.
         truth: μ to the quantity that is bounded.
         draws: of part A; fewer where choosing takes long.
+        value: of one event, for bounds from one.
     """
 
     choose: Callable[..., Hashable]
     chance: Callable[..., float]
     truth: Callable[[float], float]
     draws: int = _DRAWS
+    value: Callable | None = None
 
 
 def _gate(method: str, order, epsilon, delta, independent: bool) -> _Gate:
@@ -175,7 +193,7 @@ def _gate(method: str, order, epsilon, delta, independent: bool) -> _Gate:
         truth, value = renyi.advantage_from_gdp, event_bounds.difference
     choose = functools.partial(_choose_event, value=value)
     chance = functools.partial(_event_chance, value=value, independent=independent)
-    return _Gate(choose, chance, truth)
+    return _Gate(choose, chance, truth, value=value)
 
 
 def _needed(method: str, name: str, value, check: Callable) -> float:
@@ -195,9 +213,13 @@ def _event_chance(
     chosen: int, truth: tails.View, claim, confidence, *, value, independent: bool
 ) -> float:
     rates = truth.present[chosen], truth.absent[chosen]
+    return _rates_chance(rates, truth.test_sizes, claim, confidence, value, independent)
+
+
+def _rates_chance(rates, sizes, claim, confidence, value: Callable, independent: bool) -> float:
     if independent:
-        return joint_limits.chance_beyond(value, claim, rates, truth.test_sizes, confidence)
-    return refutation_probability(value, claim, rates, truth.test_sizes[0], confidence)
+        return joint_limits.chance_beyond(value, claim, rates, sizes, confidence)
+    return refutation_probability(value, claim, rates, sizes[0], confidence)
 
 
 def refutation_probability(value, claim: float, rates, seeds: int, confidence: float) -> float:

@@ -29,11 +29,13 @@ class Score(NamedTuple):
         name: as reports print it.
         fit: `(present, absent) -> scorer` from the (S, D) tables of part A.
         share: the part of the seeds that is worth spending on fitting.
+        one_event: whether it takes two values only, so that no event is left to choose.
     """
 
     name: str
     fit: Callable[[np.ndarray, np.ndarray], Scorer]
     share: float = 0.5
+    one_event: bool = False
 
 
 def evaluate(score: Score, scorer: Scorer, table: np.ndarray) -> np.ndarray:

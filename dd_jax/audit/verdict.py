@@ -2,8 +2,10 @@
 
 `audit` splits its risk 1 - confidence evenly over scores × claims × gates × directions, so that the
 probability of refuting any true claim at all is at most that risk, and so is the probability that
-any of the lower bounds it prints is false. "Consistent" never means proved: beside it stands the
-smallest violation that the audit would have caught.
+any of the lower bounds it prints is false. A claim that proves μ of Gaussian DP is judged through
+μ; its bound on μ is then read in the claim's unit, which is a bound on that quantity itself only
+for Gaussian laws, and is marked so. "Consistent" never means proved: beside it stands the smallest
+violation that the audit would have caught.
 """
 
 import json
@@ -31,8 +33,9 @@ class Finding(NamedTuple):
         refuted: whether it contradicts the claim.
         lower_bound: in the claim's unit, at the confidence of this one test.
         detectable: the smallest truth, in the claim's unit, that this test refutes with the stated
-            power if the two laws are N(μ, 1) and N(0, 1) and the score is their likelihood ratio;
-            None where no truth is.
+            power if the two laws are N(μ, 1) and N(0, 1) and the score is their likelihood ratio
+            (for a score of one event: if they are coins Φ(±μ/2)); None where no truth is.
+        through_mu: whether `lower_bound` is a bound on μ of Gaussian DP read in the claim's unit.
     """
 
     score: str
@@ -41,6 +44,7 @@ class Finding(NamedTuple):
     refuted: bool
     lower_bound: LowerBound
     detectable: float | None
+    through_mu: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,10 @@ class Verdict:
 
     @property
     def lower_bound(self) -> LowerBound:
-        """The largest lower bound, in the claim's unit; at `confidence` for the whole report."""
+        """The largest lower bound, in the claim's unit; at `confidence` for the whole report.
+
+        Where `best.through_mu`, it is the claim's quantity for the Gaussian pair of that μ.
+        """
         return self.best.lower_bound._replace(confidence=self.confidence)
 
     @property
@@ -98,15 +105,17 @@ class Verdict:
             "gate": self.best.gate,
             "direction": self.best.direction,
             "method": self.best.lower_bound.method,
+            "through_mu": self.best.through_mu,
             "detectable": self.detectable,
             "power": self.power,
         }
 
     def __str__(self):
-        exact = "" if self.exact is None else f" ≤ exact {self.exact:.4g}"
+        exact = "" if self.exact is None else f", exact {self.exact:.4g}"
+        reads = " through μ" if self.best.through_mu else ""
         caught = "nothing" if self.detectable is None else f"a truth of {self.detectable:.4g}"
         return (
-            f"{self.claim.name}: {self.word}; audited {self.lower_bound.value:.4g}{exact}, "
+            f"{self.claim.name}: {self.word}; audited {self.lower_bound.value:.4g}{reads}{exact}, "
             f"certified {self.claim.certified:.4g} ({self.claim.unit}; {self.best.score} score, "
             f"{self.best.gate}, {self.best.direction}); "
             f"would have caught {caught} with probability {self.power:g}"
@@ -120,7 +129,7 @@ class Report:
     Attributes:
         verdicts: one per claim, in the order given.
         confidence: with at least this probability no true claim is refuted and every lower bound
-            printed is true.
+            printed is true (of μ itself, where it is marked as read through μ).
         seeds: seeds per arm, fitting included.
         tests: how many tests shared the risk.
     """
@@ -192,7 +201,9 @@ def audit(
     """Judge claims about a pair of neighbouring runs.
 
     Guarantee: with probability at least `confidence` over the seeds, no true claim is refuted and
-    no printed lower bound exceeds the truth, whatever the outputs and however bad the scores.
+    no printed lower bound exceeds the truth, whatever the outputs and however bad the scores. A
+    bound read through μ (`Finding.through_mu`) bounds μ of Gaussian DP; as a divergence or δ it is
+    the truth's lower bound for Gaussian laws alone.
     Assumes: within each arm the seeds are independent and of one law. Between the arms any
     dependence is allowed, unless `independent` is set.
 
@@ -250,7 +261,11 @@ def _score(outputs: samples.Samples, score: Score, confidence: float, tests: int
 def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: float) -> Finding:
     found = gate.bound(*arms.towards(direction), confidence=confidence)
     caught = gate.detectable(
-        fit_seeds=len(arms.fit_present), seeds=found.seeds, confidence=confidence, power=power
+        fit_seeds=len(arms.fit_present),
+        seeds=found.seeds,
+        confidence=confidence,
+        power=power,
+        one_event=arms.score.one_event,
     )
     return Finding(
         score=arms.score.name,
@@ -259,6 +274,7 @@ def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: flo
         refuted=found.value > gate.claimed,
         lower_bound=gate.in_claims_unit(found),
         detectable=None if np.isinf(caught) else float(gate.to_claim(caught)),
+        through_mu=gate.name == "gaussian_mu" and gate.route != "",
     )
 
 

@@ -38,8 +38,8 @@ class Config:
     replays: int | None = None
     """Replays: 20 of each control, 2000 of each bound."""
     confidence: float | None = None
-    """Confidence of all verdicts together: 0.95; 0.999 with --controls. With --coverage: 0.95, of
-    each bound."""
+    """Confidence of all audited numbers together: 0.95, and 0.999 of all verdicts (a fiftieth of
+    the risk). With --controls: 0.999, of all. With --coverage: 0.95, of each bound."""
     order: float = 2.0
     """Rényi order q of the budgets."""
     seed: int = 0
@@ -110,12 +110,15 @@ def _setting(config: Config) -> int:
 def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
     """The claim that samples came closest to, or beyond, at the top; all claims below."""
     closest = max(rows, key=lambda row: row["audited"] / row["certified"])
+    from experiments import audit_runs
+
     confidence = 0.95 if config.confidence is None else config.confidence
     return {
         "setting": setting.name,
         "order": config.order,
         "seed": config.seed,
         "confidence": confidence,
+        "verdict_confidence": audit_runs.verdict_confidence(confidence),
         "seeds": closest["seeds"],
         "verdict": "refuted" if any(r["verdict"] == "refuted" for r in rows) else "consistent",
         "claim": closest["name"],
@@ -128,26 +131,35 @@ def _print_setting(setting, values: dict) -> None:
     order, power = values["order"], values["claims"][0]["power"]
     columns = ("claim", "audited", "exact", "certified", "paper", "verdict", "would catch")
     print_table(
-        f"{setting.summary}: R_{order:g}, {values['seeds']:,} seeds in each world, "
-        f"{values['confidence']:.4g} confidence in all together",
-        (*columns, "aud./exact", "paper/cert."),
+        f"{setting.summary}: R_{order:g}, {values['seeds']:,} seeds in each world",
+        columns,
         [
             (
-                f"{row['name']}: {row['words']}",
+                row["name"],
                 *(row[key] for key in ("audited", "exact", "certified", "paper", "verdict")),
                 row["detectable"],
-                row["audited_over_exact"],
-                row["paper_over_certified"],
             )
             for row in values["claims"]
         ],
     )
-    print(
-        f"audited: the truth is at least this (recoded rows: R_q itself; else a bound on the μ of "
-        f"Gaussian DP, read as q μ²/2, which is R_q for Gaussian laws). would catch: the least "
-        f"truth that is refuted with probability {power:g}. paper: the same settings under the "
-        f"paper's accountant. A claim that is consistent is not thereby proved."
+    for row in values["claims"]:
+        tight = row["audited_over_exact"]
+        shown = "" if tight is None else f"; audited/exact {tight:.3f}"
+        slack = f"paper/certified {row['paper_over_certified']:.3g}"
+        print(f"  {row['name']}: {row['words']}{shown}; {slack}")
+    print(_legend(values, power))
+
+
+def _legend(values: dict, power: float) -> str:
+    lines = (
+        f"audited: a lower bound, {values['confidence']:.4g} confidence in all together (recoded",
+        "  rows: R_q itself; else of μ of Gaussian DP, read as q μ²/2: R_q for Gaussian laws)",
+        f"verdict: at {values['verdict_confidence']:.6g} confidence in all together; consistent",
+        "  is not proved",
+        f"would catch: the least truth that is refuted with probability {power:g}",
+        "paper: the same settings under the paper's accountant",
     )
+    return "\n".join(lines)
 
 
 # --- lists, controls, coverage ------------------------------------------------------------------

@@ -209,7 +209,9 @@ def test_a_report_reads_and_serialises():
     assert str(report).splitlines()[0] == (
         "4000 seeds per arm, 2 tests, 90% confidence in all together"
     )
-    assert str(first).startswith(f"mine: consistent; audited {first.lower_bound.value:.4g} ≤ exact")
+    assert str(first).startswith(
+        f"mine: consistent; audited {first.lower_bound.value:.4g}, exact 1,"
+    )
     assert "membership advantage: refuted" in str(report)
     plain = json.loads(report.to_json())
     assert (plain["refuted"], plain["seeds"], plain["tests"]) == (True, 4000, 2)
@@ -257,3 +259,20 @@ def test_bad_input_is_refused_in_one_line(change, says):
         audit(call.pop("pair"), call.pop("claims"), **call)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_bound_read_through_mu_says_so():
+    """Coins Φ(±1/2) are 1-GDP, but their divergence is far below that of two Gaussians."""
+    side = stats.norm.rvs(size=(2, 20_000, 1), random_state=0) + np.array([[[0.5]], [[-0.5]]]) > 0
+    pair = tuple(side.astype(float))
+    claim, truth = RenyiClaim(2, 1.0, mu=1.0), 0.5231
+    through = audit(pair, claim, exact=truth).verdicts[0]
+    assert through.lower_bound.value > truth  # a bound on μ, not on R₂
+    assert through.best.through_mu
+    assert through.to_dict()["through_mu"]
+    assert "through μ, exact" in str(through)
+    itself = audit(pair, claim, exact=truth, gates=["renyi_binary"]).verdicts[0]
+    assert itself.lower_bound.value < truth
+    assert not itself.best.through_mu
+    stated = audit(pair, GaussianClaim(1.0)).verdicts[0]
+    assert not stated.best.through_mu

@@ -38,7 +38,13 @@ def test_json_then_resumed_table(tmp_path, capsys):
     status, out, err = run(capsys, *options)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
     assert status == 0
-    for words in ("dp: one release", "consistent", "would catch", "paper/cert.", "0.95 confidence"):
+    for words in (
+        "dp: one release",
+        "consistent",
+        "would catch",
+        "paper/certified",
+        "0.95 confidence",
+    ):
         assert words in out
 
 
