@@ -157,18 +157,22 @@ def difference(likely, unlikely):
 
 def excess_mass(likely, unlikely, *, epsilon: float):
     """P(E) - e^ε Q(E), with e^ε kept from overflowing (below -1 nothing changes)."""
-    return likely - np.exp(np.minimum(epsilon + np.log(unlikely), 1.0))
+    with np.errstate(divide="ignore"):
+        return likely - np.exp(np.minimum(epsilon + np.log(unlikely), 1.0))
 
 
 def log_excess_ratio(likely, unlikely, *, delta: float):
-    """log((P(E) - δ)/Q(E)), -∞ where P(E) ≤ δ."""
+    """log((P(E) - δ)/Q(E)), -∞ where P(E) ≤ δ, whatever Q(E)."""
+    beyond = np.asarray(likely) - delta
     with np.errstate(divide="ignore"):
-        return np.log(np.maximum(likely - delta, 0.0)) - np.log(unlikely)
+        logs = np.log(np.where(beyond > 0, beyond, 1.0)) - np.log(unlikely)
+    return np.where(beyond > 0, logs, -np.inf)
 
 
 def normal_shift(likely, unlikely):
-    """Φ⁻¹(P(E)) - Φ⁻¹(Q(E))."""
-    return special.ndtri(likely) - special.ndtri(np.minimum(unlikely, 1 - 2.0**-53))
+    """Φ⁻¹(P(E)) - Φ⁻¹(Q(E)); -∞ where P(E) = 0 or Q(E) = 1, finite for P(E) = 1 and Q(E) = 0."""
+    sure, never = 1 - 2.0**-53, np.finfo(np.float64).tiny
+    return special.ndtri(np.minimum(likely, sure)) - special.ndtri(np.maximum(unlikely, never))
 
 
 def coin_divergence(likely, unlikely, *, order: float):

@@ -41,6 +41,16 @@ def test_the_estimate_is_an_exact_proportion(monkeypatch):
     assert (found.value, found.low, found.high) == (0.5, *clopper_pearson(20, 40, 0.95))
 
 
+def test_what_is_no_number_is_a_false_alarm(monkeypatch):
+    values = iter([np.nan, np.inf, 0.0, 0.0])
+
+    def broken(*parts, confidence):
+        return bounds.advantage(*parts, confidence=confidence)._replace(value=next(values))
+
+    monkeypatch.setitem(METHODS, "advantage", (broken, None))
+    assert coverage("advantage", "shift, R₂ = 1", replays=4).value == 0.5
+
+
 def test_draws_follow_the_stated_laws():
     present, absent = PAIRS["three atoms"].draw((1, 100_000), 0)
     frequencies = [np.bincount(arm[0].astype(int)) / 100_000 for arm in (present, absent)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dd_jax.audit import bounds, tails
+from dd_jax.audit import bounds, event_bounds, joint_limits, tails
 from dd_jax.audit.calibration import shifted_normals
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
@@ -60,6 +60,25 @@ def test_limits_are_those_of_clopper_and_pearson(trials, fraction, confidence):
     assert tails.upper_limit(hits, trials, risk) == pytest.approx(high, rel=1e-9)
 
 
+def test_each_arm_s_limit_counts_its_own_seeds():
+    present, absent = np.sort(coins(200, 300)), np.sort(coins(20, 77))
+    low, high = tails.limits(present, absent, np.array([0.5]), 0.95, share=0.5)
+    assert low[0] == pytest.approx(clopper_pearson(200, 300, 0.975)[0], rel=1e-12)
+    assert high[0] == pytest.approx(clopper_pearson(20, 77, 0.975)[1], rel=1e-12)
+
+
+def test_independent_arms_by_hand_with_the_weights_of_part_a():
+    """Part B has rates of its own, which may not touch the weights."""
+    arms = (coins(9, 10), coins(1, 10), coins(150, 300), coins(20, 77))
+    found = bounds.advantage(*arms, confidence=0.95, independent=True)
+    weights = joint_limits.best_weights(event_bounds.difference, (0.9, 0.1), (300, 77))
+    other = joint_limits.best_weights(event_bounds.difference, (150 / 300, 20 / 77), (300, 77))
+    assert weights[0] / weights[1] != pytest.approx(other[0] / other[1], rel=1e-3)
+    low, high = joint_limits.corners((150, 20), (300, 77), weights, 0.95)
+    assert found.value == pytest.approx(np.min(low - high), rel=1e-12)
+    assert found.value > 0
+
+
 HITS_PRESENT, HITS_ABSENT, TRIALS = 70, 20, 100
 P, S = clopper_pearson(HITS_PRESENT, TRIALS, 0.95)[0], clopper_pearson(HITS_ABSENT, TRIALS, 0.95)[1]
 E03 = np.exp(0.3)
@@ -94,6 +113,32 @@ def test_the_other_direction_can_be_the_larger_one():
     assert one_way.value == pytest.approx(np.log(low / high))
     assert both.value == pytest.approx(np.log((1 - high) / (1 - low)))
     assert both.value > 10 * one_way.value
+
+
+@pytest.mark.parametrize("independent", [False, True])
+@pytest.mark.parametrize(("bound", "setting"), list(ALL.values())[:5], ids=list(ALL)[:5])
+def test_no_hit_or_all_hits_give_a_number_and_show_nothing(bound, setting, independent):
+    fit = coins(60, 200), coins(0, 200)
+    for hits in (0, 50):
+        arms = (*fit, coins(hits, 50), coins(hits, 50))
+        found = bound(*arms, confidence=0.95, independent=independent, **setting)
+        assert found.value == 0
+    apart = (*fit, coins(50, 50), coins(0, 50))
+    shown = bound(*apart, confidence=0.95, independent=independent, **setting).value
+    assert 0 < shown < np.inf
+
+
+def test_the_ends_of_each_value_show_no_more_than_is_true():
+    """(P(E), Q(E)) = (0, 0), (1, 1), (0, 1), (δ, 0), (δ/2, 0), (1, 0)."""
+    likely, unlikely = np.array([0, 1, 0, 0.1, 0.05, 1]), np.array([0, 1, 1, 0, 0, 0.0])
+    ratio = event_bounds.log_excess_ratio(likely, unlikely, delta=0.1)
+    np.testing.assert_array_equal(ratio[[0, 2, 3, 4, 5]], [-np.inf] * 4 + [np.inf])
+    assert ratio[1] == pytest.approx(np.log(0.9))
+    shift = event_bounds.normal_shift(likely, unlikely)
+    np.testing.assert_array_equal(shift[:3], [-np.inf] * 3)
+    assert np.all((shift[3:] > 30) & (shift[3:] < 50))
+    mass = event_bounds.excess_mass(likely, unlikely, epsilon=0.5)
+    np.testing.assert_allclose(mass, likely - np.exp(0.5) * unlikely)
 
 
 def test_carrying_mu_to_the_divergence():
