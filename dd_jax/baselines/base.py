@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from dd_jax.errors import InputError
+from dd_jax.losses import Loss
+from dd_jax.losses.base import linear_scores
 from dd_jax.types import ANY_RECORD, Domain, Edit, Mechanism, acceptable_rows, num_records
 
 
@@ -52,8 +54,9 @@ class Cost(NamedTuple):
         gradients: gradient evaluations of single records (for k-means: comparisons of a record
             with all centroids).
         hessians: Hessian evaluations of single records.
-        solves: factorisations or solutions of a d × d system.
-        retrained: 1 if everything was trained anew, else 0.
+        solves: factorisations or solutions of a system of d unknowns, or of one per edited record.
+        retrained: 1 if everything was trained anew from its start (a deal into shards or leaves may
+            stay), else 0; where only a part is redone, `gradients` tells how large it was.
     """
 
     gradients: Int[Array, ""]
@@ -171,6 +174,29 @@ def replaced(database: PyTree, edit: Edit) -> Replaced:
     rows = jnp.clip(edit.index, 0, n - 1)
     old = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows], database)
     return Replaced(old, edit.record, acceptable_rows(edit.index, n))
+
+
+def label_of(loss: Loss) -> Callable[[Array, Array], Array]:
+    """The labels that a model of this loss gives to rows, `(model, features) -> labels`.
+
+    By the sign of a single score, the number of the largest of several; an intercept is the model's
+    last row. A loss whose scores are not known is taken to be linear.
+    """
+    scores = loss.scores
+    if scores is None or (scores.num_scores is None and not scores.intercept):
+        return linear_labels
+
+    def label(release, features):
+        values = linear_scores(scores, release, features)
+        return jnp.sign(values) if scores.num_scores is None else jnp.argmax(values, axis=-1)
+
+    return label
+
+
+def publish_part(key: Array, state: Any) -> PyTree:
+    """f_pub: the state's `model`; whatever else is carried stays secret."""
+    del key
+    return state.model
 
 
 def linear_labels(release: Array, features: Array) -> Array:

@@ -82,7 +82,7 @@ def calibrate(
     edits_per_request: int = 1,
     residual: float | None = None,
 ) -> float:
-    """σ that lets this many requests pass without retraining.
+    """σ that lets this many requests pass without retraining, and at least `least_noise`.
 
     The training residual, of the size of rounding, has to fit into the budget too.
 
@@ -97,7 +97,14 @@ def calibrate(
     """
     worst = worst_residual(problem, n, edits_per_request)
     each = worst if residual is None else float(checks.positive("residual", residual))
-    return float(checks.count("requests", requests)) * each / budget(1.0, epsilon, delta)
+    needed = float(checks.count("requests", requests)) * each / budget(1.0, epsilon, delta)
+    return max(needed, least_noise(problem, n))
+
+
+def least_noise(problem: Problem, n: int) -> float:
+    """The least σ that float32 resolves: b moves the minimiser by at least ‖b‖/(n(λ+β))."""
+    curvature = problem.constants.l2 + float(problem.constants.loss.smoothness or 0)
+    return n * curvature * newton.least_float32_noise(problem)
 
 
 def residual_bound(problem: Problem, features: Array, step: Array) -> Array:
@@ -126,6 +133,9 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
         problem: logistic loss without intercept or clip norm, and λ.
         noise: σ of b, from `calibrate` or as one likes.
         epsilon, delta: the claim.
+
+    Raises:
+        CertificateRefused: when learning, noise below `least_noise` for that many records.
     """
     newton.require_loss(problem, ("logistic",))
     allowed = budget(noise, epsilon, delta)
@@ -141,6 +151,12 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
         return state, newton.training_cost(minimum, n)
 
     def learn(key, database):
+        least = least_noise(problem, num_records(database))
+        if noise < least:
+            raise CertificateRefused(
+                f"noise = {noise:g} drowns in the rounding of float32 for "
+                f"{num_records(database)} records; give at least {least:.3g}."
+            )
         return train(perturb(key, database), database)
 
     def delete(key, database, edit, state):
@@ -193,6 +209,7 @@ def _guarantee(epsilon: float, delta: float) -> Guarantee:
         conditions=(
             "logistic loss with L2 regulariser, ‖a‖ ≤ R on every row",
             "the training residual counts against the budget; rounding beyond it does not",
+            "when everything is retrained depends on b, which the claim does not account for",
             "b stays secret and is drawn anew when everything is retrained",
             "one release after the removal",
             "edits that do not depend on earlier releases",

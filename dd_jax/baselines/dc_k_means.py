@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dd_jax.baselines import k_means
-from dd_jax.baselines.base import Guarantee, System, cost
+from dd_jax.baselines.base import Guarantee, System, cost, publish_part
 from dd_jax.baselines.k_means import Points
 from dd_jax.baselines.sisa import draw_deal
 from dd_jax.errors import InputError
@@ -98,6 +98,7 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
         leaf = jnp.where(acceptable_rows(edit.index, n), jnp.argmax(hit, axis=1), widths[-1])
         members = _leaf_members(apply_edit(database, edit), state.deal[leaf])
         nodes, gradients, path = list(state.nodes), jnp.int32(0), leaf
+        whole = jnp.sum(acceptable_rows(leaf, widths[-1]), dtype=jnp.int32) == widths[-1]
         for level in reversed(range(height + 1)):
             distinct = jnp.sum(acceptable_rows(path, widths[level]), dtype=jnp.int32)
             gradients = gradients + distinct * price(level, state.deal.shape[1])
@@ -109,7 +110,7 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
             fresh = jax.vmap(cluster)(keys, members)
             if level == 0:
                 model = jnp.where(distinct > 0, fresh.features[jnp.argmin(path)], state.model)
-                return TreeState(model, state.deal, tuple(nodes)), cost(gradients)
+                return TreeState(model, state.deal, tuple(nodes)), cost(gradients, retrained=whole)
             nodes[level - 1] = jax.tree.map(
                 lambda kept, new, path=path: kept.at[path].set(new, mode="drop"),
                 nodes[level - 1],
@@ -119,15 +120,11 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
             members = _node_members(nodes[level - 1], path, branching)
         raise AssertionError("level 0 returns")
 
-    def publish(key, state):
-        del key
-        return state.model
-
     return System(
         name="dc-k-means",
         learn=learn,
         delete=delete,
-        publish=publish,
+        publish=publish_part,
         predict=k_means.nearest,
         secret=lambda state: state[1:],
         guarantee=GUARANTEE,

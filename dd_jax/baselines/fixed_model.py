@@ -1,6 +1,6 @@
 """The model that is never trained: free, perfectly private, and the floor of every accuracy."""
 
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
 from dd_jax.types import publish_model
 
@@ -33,7 +33,7 @@ def system(problem: Problem) -> System:
         learn=learn,
         delete=delete,
         publish=publish_model,
-        predict=linear_labels,
+        predict=label_of(problem.loss),
         secret=lambda state: (),
         guarantee=GUARANTEE,
         domain=problem.loss.domain,

@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import noisy_gd
 from dd_jax.baselines import request_steps
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.base import Guarantee, System, cost, label_of, publish_part
 from dd_jax.baselines.calibration import check_planned_edit
 from dd_jax.baselines.langevin_steps import optimal_steps, published_steps
 from dd_jax.baselines.request_steps import Calibration
@@ -91,7 +91,9 @@ def system(problem: Problem, calibration: Calibration) -> System:
     Raises:
         InputError: a calibration for another problem, or, when it is run, for another n or fewer
             records per request.
+        CertificateRefused: noise that float32 cannot hold.
     """
+    request_steps.check_noise(calibration)
     made = noisy_gd.mechanism(problem, calibration)
     numbers = (calibration.step_size, calibration.noise_variance)
 
@@ -116,17 +118,12 @@ def system(problem: Problem, calibration: Calibration) -> System:
         name="langevin" if calibration.accountant == "published" else "langevin-optimal",
         learn=learn,
         delete=delete,
-        publish=_publish,
-        predict=linear_labels,
+        publish=publish_part,
+        predict=label_of(problem.loss),
         secret=lambda state: state.served,
         guarantee=guarantee(calibration),
         domain=made.domain,
     )
-
-
-def _publish(key: Array, state: LangevinState) -> PyTree:
-    del key
-    return state.model
 
 
 def guarantee(calibration: Calibration) -> Guarantee:

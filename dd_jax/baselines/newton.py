@@ -16,6 +16,7 @@ from dd_jax import erm
 from dd_jax.baselines.base import Cost, Replaced, cost
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
+from dd_jax.guarantees import checks
 from dd_jax.types import num_records
 
 # max |φ'''| of a catalogue loss in its score, for labels in its domain: σ'' of the sigmoid peaks
@@ -52,6 +53,15 @@ def require_loss(problem: Problem, names: tuple[str, ...]) -> None:
 def curvature_lipschitz(problem: Problem) -> float:
     """γ', the Lipschitz constant of φ'' in the score: 1/(6√3) for logistic, 0 for squared error."""
     return CURVATURE_LIPSCHITZ[problem.loss.name]
+
+
+def least_float32_noise(problem: Problem) -> float:
+    """The least noise on a minimiser that float32 resolves: 100 roundings of L/λ.
+
+    Gradients are of the size of L; what rounding leaves of them moves a minimiser by 1/λ of it.
+    """
+    constants = problem.constants
+    return checks.least_float32_noise(float(constants.loss.lipschitz or 0) / constants.l2)
 
 
 def slopes(problem: Problem, params: Array, records: PyTree) -> tuple[Array, Array, Array]:

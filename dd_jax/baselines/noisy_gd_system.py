@@ -1,7 +1,7 @@
 """Noisy-GD (the paper's, `dfn:noisy_gd_unlrn`) as a system to compare: nothing is kept."""
 
 from dd_jax import noisy_gd
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.baselines.calibration import root_slope
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -83,7 +83,7 @@ def system(problem: Problem, plan: Plan, *, delta: float | None = None) -> Syste
         learn=learn,
         delete=delete,
         publish=publish_model,
-        predict=linear_labels,
+        predict=label_of(problem.loss),
         secret=lambda state: (),
         guarantee=guarantee(plan, delta),
         domain=made.domain,

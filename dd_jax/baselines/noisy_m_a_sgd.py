@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels, replaced
+from dd_jax.baselines.base import Guarantee, System, cost, label_of, publish_part, replaced
 from dd_jax.baselines.calibration import check_planned
 from dd_jax.baselines.noisy_m_a_sgd_noise import Calibration, calibrate
 from dd_jax.baselines.projected import step
@@ -51,9 +51,14 @@ def system(problem: Problem, calibration: Calibration) -> System:
     Cost: T b gradients to learn. A request evaluates two gradients (the old record's and the new
     one's) for every replaced row in the batch of a step, up to and with the first step that is
     rejected, and b for every step after that one. Nothing else is counted: g is kept, so a
-    reflected step needs no batch. `retrained` is 1 where a step was rejected.
+    reflected step needs no batch. `retrained` is 1 where the first step was rejected.
+
+    Raises:
+        CertificateRefused: a calibration for another problem.
     """
     made = calibration
+    if made.constants is not None:
+        made.constants.check_covers(problem)
 
     def learn(key, database):
         check_planned(database, made.n)
@@ -72,6 +77,8 @@ def system(problem: Problem, calibration: Calibration) -> System:
 
     def delete(key, database, edit, state):
         check_planned(database, made.n)
+        # Refuse what the meter cannot hold: every step compared and run anew.
+        cost(made.num_steps * (2 * edit.index.shape[0] + made.batch_size))
         accept_key, run_key = jax.random.split(key)
         differences, hits = _differences(problem, made, database, edit, state.history)
         rejected = _rejected(accept_key, made, state.history.noises, differences)
@@ -84,10 +91,10 @@ def system(problem: Problem, calibration: Calibration) -> System:
         name="noisy-m-a-sgd",
         learn=learn,
         delete=delete,
-        publish=lambda key, state: state.model,
-        predict=linear_labels,
+        publish=publish_part,
+        predict=label_of(problem.loss),
         secret=lambda state: state.history,
-        guarantee=GUARANTEE,
+        guarantee=_guarantee(made),
         domain=problem.loss.domain,
     )
 
@@ -177,21 +184,26 @@ def _request_cost(made, hits, first):
     steps = jnp.arange(made.num_steps)
     compared = 2 * jnp.sum(jnp.where(steps <= first, hits, 0))
     rerun = made.batch_size * jnp.maximum(made.num_steps - 1 - first, 0)
-    return cost(compared + rerun, retrained=first < made.num_steps)
+    return cost(compared + rerun, retrained=first == 0)
 
 
-GUARANTEE = Guarantee(
-    notion="exact unlearning",
-    epsilon=0.0,
-    delta=0.0,
-    order=None,
-    private="yes by its noise, as long as batches, noises and iterates stay secret",
-    adaptive="nothing is said of it",
-    keeps="every batch, noise, gradient and iterate",
-    conditions=(
-        "requests fixed in advance",
-        "the whole history stays secret, batches too",
-        "every row replaced at fixed n",
-    ),
-    reference="Ullah, Mai, Rao, Rossi & Arora 2021, noisy-m-A-SGD and its unlearning algorithm",
-)
+def _guarantee(made: Calibration) -> Guarantee:
+    """Exactness holds for any settings, privacy for calibrated noise alone."""
+    calibrated = made.constants is not None and made.noise_deviation > 0
+    return Guarantee(
+        notion="exact unlearning",
+        epsilon=0.0,
+        delta=0.0,
+        order=None,
+        private="yes by its noise, as long as batches, noises and iterates stay secret"
+        if calibrated
+        else "no",
+        adaptive="nothing is said of it",
+        keeps="every batch, noise, gradient and iterate",
+        conditions=(
+            "requests fixed in advance",
+            "the whole history stays secret, batches too",
+            "every row replaced at fixed n",
+        ),
+        reference="Ullah, Mai, Rao, Rossi & Arora 2021, noisy-m-A-SGD and its unlearning algorithm",
+    )

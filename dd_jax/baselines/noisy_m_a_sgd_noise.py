@@ -17,6 +17,7 @@ class Calibration:
         n: number of records. batch_size: b. num_steps: T.
         step_size: η. radius: R of the ball that is projected onto.
         noise_deviation: σ of each coordinate of θ_t.
+        constants: those of the problem that the settings are for, None for settings of one's own.
     """
 
     stability: float
@@ -26,6 +27,7 @@ class Calibration:
     step_size: float
     radius: float
     noise_deviation: float
+    constants: Constants | None = None
 
     def recompute_bound(self, edits_per_request: int = 1) -> float:
         """P[a request reruns steps] ≤ r ρ √T / 8: T steps, b/n each to hit, G/(bσ) to reject."""
@@ -81,4 +83,4 @@ def calibrate(
     noise = 8 * math.sqrt(steps) * big_g / (n * rho)
     spread = math.sqrt(2 * big_g**2 / batch + noise**2 * dim)
     step_size = min(1 / (2 * constants.smoothness), diameter / (spread * steps**1.5))
-    return Calibration(rho, n, batch, steps, step_size, constants.radius, noise)
+    return Calibration(rho, n, batch, steps, step_size, constants.radius, noise, constants)

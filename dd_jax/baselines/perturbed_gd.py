@@ -8,7 +8,7 @@ from the published model (Theorem 28). The paper's updates are replacements at f
 import jax
 import jax.numpy as jnp
 
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.baselines.calibration import check_planned, check_planned_edit
 from dd_jax.baselines.perturbed_gd_noise import Calibration, calibrate, calibrate_stateless
 from dd_jax.baselines.projected import descend
@@ -25,9 +25,12 @@ def system(problem: Problem, calibration: Calibration) -> System:
     Cost: n T gradients to learn, n T_i per request.
 
     Raises:
+        CertificateRefused: a claim that was made for another problem.
         InputError: when run, a database or an edit of another size than calibrated for.
     """
     made = calibration
+    if made.epsilon is not None:
+        made.constants.check_covers(problem)
 
     def move(params, database, num_steps):
         return descend(
@@ -63,7 +66,7 @@ def system(problem: Problem, calibration: Calibration) -> System:
         learn=learn,
         delete=delete,
         publish=perturb if made.secret else publish_model,
-        predict=linear_labels,
+        predict=label_of(problem.loss),
         secret=(lambda state: state) if made.secret else (lambda state: ()),
         guarantee=_guarantee(made),
         domain=problem.loss.domain,
@@ -72,13 +75,16 @@ def system(problem: Problem, calibration: Calibration) -> System:
 
 def _guarantee(made: Calibration) -> Guarantee:
     theorem = "Theorems 9 and 10" if made.secret else "Theorem 28"
+    claimed = made.epsilon is not None
     return Guarantee(
-        notion="(ε,δ)-unlearning",
+        notion="(ε,δ)-unlearning" if claimed else "none",
         epsilon=made.epsilon,
         delta=made.delta,
         order=None,
         private="no",
-        adaptive="claimed" if made.secret else "claimed for the same algorithm",
+        adaptive=("claimed" if made.secret else "claimed for the same algorithm")
+        if claimed
+        else "no",
         keeps="the iterate before the noise" if made.secret else "nothing",
         conditions=(
             "strongly convex, smooth, Lipschitz loss on the ball",

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from dd_jax.baselines.calibration import Constants, root_slope
+from dd_jax.baselines.calibration import Constants, require_float32_noise, root_slope
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import checks
 
@@ -22,10 +22,11 @@ class Calibration:
     """What a run of Perturbed-GD needs, and what it was made for.
 
     Attributes:
+        constants: those of the problem that the noise is for.
         secret: whether the iterate before the noise is kept (Theorems 9, 10).
         form: "published", or "best" for replacement at fixed n.
         n, edits_per_request: the sizes that the noise is for.
-        epsilon, delta: (ε, δ) of the claim.
+        epsilon, delta: (ε, δ) of the claim, None where nothing is claimed.
         step_size: η = 2/(S + m). radius: R of the ball that is projected onto.
         learn_steps: T. delete_steps: T_i, what a request runs.
         noise_steps: I, the steps that the noise relies on.
@@ -33,12 +34,13 @@ class Calibration:
         conditions: what the claim needs, in words.
     """
 
+    constants: Constants
     secret: bool
     form: Form
     n: int
     edits_per_request: int
-    epsilon: float
-    delta: float
+    epsilon: float | None
+    delta: float | None
     step_size: float
     radius: float
     learn_steps: int
@@ -49,7 +51,7 @@ class Calibration:
 
     def replace(self, **changes) -> "Calibration":
         """A copy with other numbers, for which nothing is claimed any more."""
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **{**changes, "epsilon": None, "delta": None})
 
 
 def calibrate(
@@ -75,13 +77,19 @@ def calibrate(
     Assumes: `Constants`; as published ε ≤ log(1/δ), reading its ε = O(log(1/δ)) with constant 1.
     Neel et al. 2021, Theorem 9; with `Constants.of_problem` Theorem 10, whose mD, the part of the
     regulariser in G, is mR on a ball around 0.
+
+    Raises:
+        CertificateRefused: a condition of the theorem fails, or float32 cannot hold the noise.
     """
     steps = int(checks.count("delete_steps", delete_steps))
     gap = root_slope(epsilon, delta) * math.sqrt(2)
     shift, lipschitz = _shift(constants, form, n, edits_per_request)
     published = _check_form(form, epsilon, delta)
     left = _gamma(constants) ** steps
+    noise = 2 * shift * left / ((1 - left) * gap)
+    require_float32_noise(noise, constants.reach, f"give fewer delete_steps than {steps}")
     return Calibration(
+        constants=constants,
         secret=True,
         form=form,
         n=n,
@@ -93,7 +101,7 @@ def calibrate(
         learn_steps=_learn_steps(constants, n, lipschitz, steps),
         delete_steps=steps,
         noise_steps=steps,
-        noise_deviation=2 * shift * left / ((1 - left) * gap),
+        noise_deviation=noise,
         conditions=("the iterate before the noise stays secret", *published),
     )
 
@@ -126,6 +134,10 @@ def calibrate_stateless(
     Guarantee: (ε, δ)-unlearning of each release up to `max_requests`. The published σ is smaller
     than its own proof needs for some I where γ < 1/2; the conditions then say so.
     Assumes: as `calibrate`. Neel et al. 2021, Theorem 28.
+
+    Raises:
+        CertificateRefused: too few noise_steps for the theorem, or so many that float32 cannot
+            hold the noise.
     """
     gamma, dim = _gamma(constants), int(checks.count("dim", dim))
     max_requests = int(checks.count("max_requests", max_requests))
@@ -146,8 +158,11 @@ def calibrate_stateless(
             f"noise_steps = {steps} cannot work off the noise of the model that it starts from; "
             f"give at least {least}."
         )
+    fewer = f"fewer noise_steps than {steps}" if steps > least else "a smaller epsilon or delta"
+    require_float32_noise(noise, constants.reach, f"give {fewer}")
     tail = math.ceil(math.log(math.log(4 * dim * max_requests / delta)) / -math.log(gamma))
     return Calibration(
+        constants=constants,
         secret=False,
         form=form,
         n=n,

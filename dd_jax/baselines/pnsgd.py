@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, PyTree
 
 from dd_jax import noisy_gd
 from dd_jax.baselines import request_steps
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.base import Guarantee, System, cost, label_of, publish_part
 from dd_jax.baselines.calibration import check_planned_edit, root_slope
 from dd_jax.baselines.pnsgd_passes import passes
 from dd_jax.baselines.projected import project
@@ -179,7 +179,9 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
     Raises:
         InputError: a calibration for another problem, or, when it is run, for another n or fewer
             records per request, or a loss without null record where batches do not divide n.
+        CertificateRefused: noise that float32 cannot hold.
     """
+    request_steps.check_noise(calibration)
     start = noisy_gd.mechanism(problem, _without_steps(calibration))
     numbers = {
         "step_size": calibration.step_size,
@@ -210,8 +212,8 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
         name="pnsgd",
         learn=learn,
         delete=delete,
-        publish=_publish,
-        predict=linear_labels,
+        publish=publish_part,
+        predict=label_of(problem.loss),
         secret=lambda state: (state.order, state.served),
         guarantee=guarantee(calibration),
         domain=start.domain,
@@ -223,15 +225,11 @@ def _without_steps(calibration: PnsgdCalibration) -> PnsgdCalibration:
     return replace(calibration, learn_steps=0)
 
 
-def _publish(key: Array, state: PnsgdState) -> PyTree:
-    del key
-    return state.model
-
-
 def guarantee(calibration: PnsgdCalibration) -> Guarantee:
     """The claim that the calibration was made for, as data."""
     learned = (
-        "learning has converged (T → ∞)"
+        f"learning has converged (T → ∞); {calibration.learn_steps} passes are run, and nothing "
+        f"here shows that they are enough"
         if calibration.radius is None
         else f"models projected on the ball of radius {calibration.radius:g}"
     )

@@ -27,6 +27,7 @@ from dd_jax.baselines.base import (
     add_costs,
     cost,
     linear_labels,
+    publish_part,
     replaced,
 )
 from dd_jax.erm import Problem
@@ -67,7 +68,7 @@ def system(problem: Problem) -> System:
     Guarantee: none. For one batch of ridge regression the model agrees with an exact refit on the
     span of the edited rows and with the old model across it.
     Cost: training is Newton's method, one Hessian more and its inverse; a request evaluates 2r
-    gradients and 2r curvatures and works on 2r rows, whatever n is.
+    gradients and 2r curvatures and factors two matrices of 2r rows, whatever n is.
     """
     newton.require_loss(problem, LOSSES)
 
@@ -86,17 +87,13 @@ def system(problem: Problem) -> System:
         short = rows @ state.fit + move - rows @ state.model
         model = state.model + jnp.linalg.pinv(rows) @ short
         count = 2 * edit.index.shape[0]
-        return state._replace(model=model), cost(count, count)
-
-    def publish(key, state):
-        del key
-        return state.model
+        return state._replace(model=model), cost(count, count, 2)
 
     return System(
         name="projective-residual",
         learn=learn,
         delete=delete,
-        publish=publish,
+        publish=publish_part,
         predict=_values if problem.loss.name == "squared error" else linear_labels,
         secret=lambda state: (state.fit, state.inverse),
         guarantee=GUARANTEE,

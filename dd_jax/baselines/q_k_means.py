@@ -21,7 +21,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dd_jax.baselines import k_means
-from dd_jax.baselines.base import Guarantee, Replaced, System, add_costs, cost, replaced
+from dd_jax.baselines.base import (
+    Guarantee,
+    Replaced,
+    System,
+    add_costs,
+    cost,
+    publish_part,
+    replaced,
+)
 from dd_jax.baselines.k_means import Points, Seeds, Tally
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
@@ -35,7 +43,10 @@ GUARANTEE = Guarantee(
     private="no",
     adaptive="no claim found",
     keeps="coins (a key), seeds, sums and centroids of every iteration",
-    conditions=("requests that do not depend on releases", "sums without rounding errors"),
+    conditions=(
+        "requests that do not depend on releases",
+        "sums without rounding errors, records within 2²³ spacings of the origin",
+    ),
     reference="Ginart et al. 2019, Q-k-means; replacement at fixed n, coins kept when rerun",
 )
 
@@ -78,7 +89,7 @@ def calibrate(
     Assumes: records within a ball of diameter D; n counts present records.
 
     Raises:
-        InputError: no spacing reaches the probability.
+        InputError: no spacing reaches the probability, or one too fine for float32 does.
     """
     _check_balance(balance)
     k_means.check_sizes(clusters, iterations)
@@ -93,7 +104,13 @@ def calibrate(
             f"retrain_probability = {target:g} is out of reach at any spacing; give at least "
             f"{target - spare:.3g}, more records or fewer iterations."
         )
-    return rate * diameter / spare
+    spacing = rate * diameter / spare
+    if diameter >= spacing * 2**23:
+        raise InputError(
+            f"a spacing of {spacing:.3g} is finer than float32 holds over a diameter of "
+            f"{diameter:g}; give a smaller retrain_probability."
+        )
+    return spacing
 
 
 def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0.2) -> System:
@@ -150,15 +167,11 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
 
         return jax.lax.cond(same, keep, rerun)
 
-    def publish(key, state):
-        del key
-        return state.model
-
     return System(
         name="q-k-means",
         learn=learn,
         delete=delete,
-        publish=publish,
+        publish=publish_part,
         predict=k_means.nearest,
         secret=lambda state: state[1:],
         guarantee=GUARANTEE,
@@ -224,7 +237,7 @@ def _same_seeds(index: Array, change: Replaced, state: QState) -> Array:
     variates = k_means.seed_variates(_seed_key(state.coins), index, clusters, dtype).T
     won = jnp.log(there * so_far) + variates >= state.seeds.scores
     lost = (index[:, None] == state.seeds.rows) & change.accepted[:, None]
-    return ~(jnp.any(won) | jnp.any(lost) | jnp.any(jnp.isneginf(state.seeds.scores)))
+    return ~(jnp.any(won) | jnp.any(lost))
 
 
 def _check_balance(balance: float) -> None:

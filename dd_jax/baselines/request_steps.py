@@ -4,6 +4,7 @@ Their published accountants add up what earlier requests left behind, so that re
 K_s of its own. A curator then has to know s; where all K_s are equal it need not.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from dd_jax.baselines.base import cost
+from dd_jax.baselines.calibration import Constants, require_float32_noise
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import checks, utility
 from dd_jax.plans import conditions
 
 
@@ -159,6 +161,21 @@ def setting(
         requests=int(checks.count("requests", requests)),
         learn_steps=int(checks.count("learn_steps", learn_steps)),
     )
+
+
+def check_noise(calibration: Calibration) -> None:
+    """Refuse noise whose stationary deviation drowns in rounding.
+
+    Raises:
+        CertificateRefused: σ² is too small for float32.
+    """
+    deviation = math.sqrt(
+        utility.stationary_variance(
+            calibration.problem.l2, calibration.noise_variance, calibration.step_size
+        )
+    )
+    reach = Constants.of_problem(calibration.problem).reach
+    require_float32_noise(deviation, reach, "give a larger noise_variance")
 
 
 def start_counter(calibration: Calibration) -> PyTree:

@@ -1,7 +1,7 @@
 """Retraining with Noisy-GD at every request: the reference for exactness and for cost."""
 
 from dd_jax import noisy_gd
-from dd_jax.baselines.base import Guarantee, System, cost, linear_labels
+from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
 from dd_jax.plans import Plan
 from dd_jax.types import apply_edit, publish_model
@@ -40,7 +40,7 @@ def system(problem: Problem, plan: Plan) -> System:
         learn=learn,
         delete=delete,
         publish=publish_model,
-        predict=linear_labels,
+        predict=label_of(problem.loss),
         secret=lambda state: (),
         guarantee=GUARANTEE,
         domain=made.domain,

@@ -11,6 +11,7 @@ record keeps its place in the deal.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,10 +19,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from dd_jax.baselines import base
-from dd_jax.baselines.base import Guarantee, System, cost
+from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.baselines.sisa_training import Training, stage_gradients, stage_steps, train_shards
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks, renyi
+from dd_jax.losses import Loss
 from dd_jax.types import Mechanism, apply_edit, num_records
 
 
@@ -60,10 +62,11 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
     the stages before the hit slice are run and thrown away, and not counted.
 
     Raises:
-        InputError: fewer than 2 shards, a fraction of a step per slice, noise without a clip norm,
-            or (when learning) a loss that has no null record to fill empty places with.
+        InputError: fewer than 2 shards, a fraction of a step per slice, noise that is negative,
+            traced or without a clip norm, or (when learning) a loss that has no null record to fill
+            empty places with.
     """
-    _check(training, shards)
+    private = _check(training, shards)
     stage_steps(training.num_steps, slices)
 
     def learn(key, database):
@@ -92,13 +95,13 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
         return _state(state.deal, stages), cost(spent, retrained=jnp.all(start == 0))
 
     return System(
-        name="sisa" if training.problem.clip_norm is None else "sisa-private",
+        name="sisa-private" if private else "sisa",
         learn=learn,
         delete=delete,
         publish=publish_models,
-        predict=majority_vote,
+        predict=vote_of(training.problem.loss),
         secret=lambda state: (state.deal, state.checkpoints),
-        guarantee=_guarantee(training),
+        guarantee=_guarantee(private),
         domain=training.problem.loss.domain,
     )
 
@@ -139,6 +142,19 @@ def majority_vote(models: Array, features: Array) -> Array:
     return jnp.sign(jnp.sum(jnp.sign(models @ features.T), axis=0))
 
 
+def vote_of(loss: Loss) -> Callable[[PyTree, Array], Array]:
+    """`majority_vote` for the models of a loss; with several scores, the class with most votes."""
+    label = label_of(loss)
+
+    def vote(models, features):
+        labels = jax.vmap(label, in_axes=(0, None))(models, features)
+        if loss.scores is None or loss.scores.num_scores is None:
+            return jnp.sign(jnp.sum(labels, axis=0))
+        return jnp.argmax(jnp.sum(jax.nn.one_hot(labels, loss.scores.num_scores), axis=0), axis=-1)
+
+    return vote
+
+
 def _first_slices(places: Array, slices: int) -> tuple[Array, Array]:
     """Which shards are hit, and the first slice that is, in each."""
     by_slice = jnp.any(places.reshape(places.shape[0], slices, -1), axis=2)
@@ -159,8 +175,7 @@ def _state(deal: Array, stages: PyTree) -> SisaState:
     return SisaState(deal, models, earlier)
 
 
-def _guarantee(training: Training) -> Guarantee:
-    private = training.problem.clip_norm is not None
+def _guarantee(private: bool) -> Guarantee:
     return Guarantee(
         notion="exact unlearning",
         epsilon=0.0,
@@ -176,11 +191,14 @@ def _guarantee(training: Training) -> Guarantee:
     )
 
 
-def _check(training: Training, shards: int) -> None:
+def _check(training: Training, shards: int) -> bool:
+    """Refuse what SISA cannot run; whether shards are trained with noise (decides the claim)."""
     if shards < 2:
         raise InputError(f"shards = {shards}; SISA needs at least 2.")
-    if training.problem.clip_norm is None and training.noise_multiplier > 0:
+    noisy = bool(checks.nonnegative("noise_multiplier", training.noise_multiplier) > 0)
+    if training.problem.clip_norm is None and noisy:
         raise InputError(
             "the noise of a private shard is a multiple of the clip norm; "
             "give the problem a clip_norm."
         )
+    return noisy

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from dd_jax import noisy_gd
+from dd_jax.baselines.base import cost
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks
@@ -48,7 +49,12 @@ def stage_steps(num_steps: int, slices: int) -> int:
 
 
 def stage_gradients(deal: Array, n: int, training: Training, slices: int) -> Array:
-    """Gradients of single records that each stage of each shard takes, (s, R)."""
+    """Gradients of single records that each stage of each shard takes, (s, R).
+
+    Raises:
+        InputError: more of them than the meter can hold.
+    """
+    cost(n * slices * stage_steps(training.num_steps, slices))
     sizes = jnp.sum((deal < n).reshape(deal.shape[0], slices, -1), axis=2, dtype=jnp.int32)
     return stage_steps(training.num_steps, slices) * jnp.cumsum(sizes, axis=1, dtype=jnp.int32)
 

@@ -12,6 +12,7 @@ from dd_jax.errors import CertificateRefused, InputError
 
 # A step size computed as `2 / (2 * l2 + smoothness)` may exceed its own limit by a rounding error.
 _ROUNDING = 8 * np.finfo(np.float64).eps
+_FLOAT32 = float(np.finfo(np.float32).eps)
 _LEAST = np.finfo(np.float64).smallest_subnormal
 
 
@@ -120,6 +121,15 @@ def product(*factors):
         result = np.ldexp(mantissa, exponent)
     result = np.where((result == 0) & (mantissa > 0), _LEAST, result)
     return np.where(np.isnan(result), np.inf, result)
+
+
+def least_float32_noise(reach):
+    """100·2⁻²³·‖θ‖: the least deviation of noise that float32 can add to a model of this norm.
+
+    Below it the noisy model takes few values and tells the model without the noise; above it what
+    rounding moves is small against the noise. A rule of thumb, not a proof.
+    """
+    return plain(100 * _FLOAT32 * positive("reach", reach))
 
 
 def plain(x) -> Any:

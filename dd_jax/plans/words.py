@@ -3,7 +3,7 @@
 import math
 import textwrap
 
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import checks, utility
 from dd_jax.plans import conditions
 from dd_jax.plans.certificate import Assumption, Certificate, Grounds
 from dd_jax.plans.numbers import Numbers, Question
@@ -11,7 +11,6 @@ from dd_jax.plans.plan import Plan
 
 # More gradients of single records than this are called beyond reach: 11 days at 1e9 a second.
 BEYOND_REACH = 1e15
-_FLOAT32 = 2.0**-23
 
 
 def claim(plan: Plan, question: Question, eps: dict[str, float]) -> str:
@@ -262,7 +261,7 @@ def _about_precision(plan: Plan) -> str | None:
         utility.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
     )
     reach = conditions.risk_lipschitz(plan.problem, plan.protects) / plan.problem.l2
-    if deviation >= 100 * _FLOAT32 * reach:
+    if deviation >= checks.least_float32_noise(reach):
         return None
     return (
         f"the noise's deviation {deviation:.2g} is below 100 float32 roundings of a model of norm "

@@ -85,6 +85,27 @@ def test_learning_minimises_the_perturbed_objective(played):
     assert cost.gradients >= N * (cost.solves + 1)
 
 
+def test_the_training_residual_is_that_of_the_sum(monkeypatch):
+    """L_b is a sum over records, what the minimiser reports is a mean."""
+    found = newton.Minimum(jnp.ones(DIM), jnp.float32(1e-3), jnp.int32(2), jnp.int32(3))
+    monkeypatch.setattr(newton, "minimise", lambda *arguments: found)
+    system = certified_removal.system(PROBLEM, noise=NOISE, epsilon=EPSILON, delta=DELTA)
+    state, _ = system.learn(jax.random.key(0), DATABASE)
+    assert float(state.spent) == pytest.approx(N * 1e-3)
+
+
+def test_noise_that_float32_cannot_hold_is_refused():
+    """b moves the minimiser by ‖b‖/(n(λ+β)) or more, which must be 100 roundings of L/λ."""
+    least = N * (L2 + 0.25) * 100 * 2.0**-23 / L2
+    assert certified_removal.least_noise(PROBLEM, N) == pytest.approx(least)
+    claim = {"epsilon": EPSILON, "delta": DELTA}
+    system = certified_removal.system(PROBLEM, noise=0.99 * least, **claim)
+    with pytest.raises(CertificateRefused, match="drowns in the rounding of float32 for 30"):
+        system.learn(jax.random.key(0), DATABASE)
+    tiny = certified_removal.calibrate(PROBLEM, n=N, requests=1, residual=1e-12, **claim)
+    assert tiny == pytest.approx(least)
+
+
 def test_a_request_takes_the_newton_step_of_the_edited_database(played):
     served = 0
     for (before, old, _), (after, new, cost) in itertools.pairwise(played):
@@ -178,6 +199,9 @@ def test_the_spectral_norm_is_bounded_from_above(matrix):
     bound = float(newton.spectral_norm_bound(jnp.asarray(matrix, jnp.float32)))
     truth = np.linalg.norm(np.asarray(jnp.asarray(matrix, jnp.float32), np.float64), 2)
     assert truth <= bound <= truth * (1 + 2e-3)
+    # An eigenvalue alone may be above the truth by luck: the Gram matrix's error must be in it.
+    gram_error = len(matrix) * 2.0**-23 * np.sum(np.square(matrix))
+    assert bound**2 >= (truth**2 + gram_error) * (1 - 1e-6)
 
 
 def test_calibration_by_hand():

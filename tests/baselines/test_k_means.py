@@ -177,6 +177,8 @@ def test_calibrated_spacing_keeps_its_probability():
     assert rate * (2.0 / spacing + 1) + 2 / 64 == pytest.approx(0.5)
     with pytest.raises(InputError, match="out of reach"):
         q_k_means.calibrate(**sizes, retrain_probability=0.05)
+    with pytest.raises(InputError, match="finer than float32 holds"):
+        q_k_means.calibrate(**sizes | {"n": 10**10}, retrain_probability=1.0)
 
 
 def test_reruns_stay_below_the_calibrated_chance(quantised):
@@ -230,6 +232,24 @@ def test_an_emptied_leaf_hands_nothing_up(tree):
     np.testing.assert_array_equal(state.nodes[1].present, [0, 0, 1, 1])
     np.testing.assert_array_equal(state.nodes[0].present, [0, 1])
     assert np.all(np.linalg.norm(np.asarray(state.model), axis=1) > 0)
+
+
+def test_every_node_of_a_path_has_coins_of_its_own(monkeypatch):
+    """Clustering that only shows its coins: node 0 of each level, which one request redoes."""
+
+    def coins(key, members, clusters, iterations):
+        return jax.random.uniform(key, (clusters, members.features.shape[1]))
+
+    monkeypatch.setattr(k_means, "lloyd", coins)
+    system = dc_k_means.system(clusters=2, iterations=2, branching=2, height=2)
+    deal = jnp.arange(N, dtype=jnp.int32).reshape(4, -1)
+    nodes = [k_means.Points(jnp.zeros((w, 2, 2)), jnp.ones(w, jnp.int32)) for w in (2, 4)]
+    state = dc_k_means.TreeState(jnp.zeros((2, 2)), deal, tuple(nodes))
+    delete = jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    served, _ = delete(jax.random.key(1), POINTS, k_means.deletion(POINTS, [0]), state)
+    drawn = [served.model, served.nodes[0].features[0], served.nodes[1].features[0]]
+    for one, two in itertools.combinations(drawn, 2):
+        assert not np.any(np.asarray(one == two))
 
 
 def test_branching_makes_requests_cheapest():

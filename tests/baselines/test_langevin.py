@@ -66,6 +66,28 @@ def test_steps_are_the_least_by_an_independent_computation(records, requests):
     assert made.stream_gradients == 11982 * sum(made.request_steps)
 
 
+def test_the_start_is_the_published_one():
+    made = langevin.calibrate(PROBLEM, noise_variance=9e-4, **TARGET)
+    assert made.init_variance == pytest.approx(2 * 9e-4 / 0.012, rel=1e-12)
+
+
+def test_noise_that_float32_cannot_hold_is_refused():
+    """The stationary deviation √(σ²/(λ(1 - ηλ/2))) against √(2 log 2/λ), what a model can have."""
+    reach, shrink = math.sqrt(2 * math.log(2) / 0.012), 1 - 0.012 / 0.262 / 2
+    least = (100 * 2.0**-23 * reach) ** 2 * 0.012 * shrink
+    for factor in (0.99, 1.01):
+        made = langevin.calibrate(
+            PROBLEM, noise_variance=factor * least, accountant="optimal", **TARGET
+        )
+        if factor > 1:
+            langevin.system(PROBLEM, made)
+            continue
+        with pytest.raises(
+            dd.CertificateRefused, match=r"float32 .*; give a larger noise_variance"
+        ):
+            langevin.system(PROBLEM, made)
+
+
 def test_the_claim_holds_at_the_order_that_is_reported():
     made = langevin.calibrate(
         PROBLEM, noise_variance=9e-4, requests=5, edits_per_request=20, **TARGET

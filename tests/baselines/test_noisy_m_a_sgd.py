@@ -146,7 +146,7 @@ def test_the_meter_counts_what_a_request_needs(served):
         compared = sum(np.isin([2, 5], rows).sum() for rows in batches[: first + 1])
         rerun = BATCH * max(STEPS - 1 - first, 0)
         assert spent.gradients[seed] == 2 * compared + rerun
-        assert spent.retrained[seed] == (first < STEPS)
+        assert spent.retrained[seed] == (first == 0)
         same = np.array_equal(after.history.batches[seed][: first + 1], batches[: first + 1])
         assert same
         kinds.add(first)
@@ -169,6 +169,17 @@ def test_full_batches_without_noise_retrain_exactly():
     want = replay(every_row, np.zeros((STEPS, DIM)), dd.apply_edit(DATABASE, edit))
     np.testing.assert_allclose(model, want, atol=1e-5)
     assert spent == 2 + (STEPS - 1) * N
+
+
+def test_privacy_is_claimed_for_calibrated_noise_alone():
+    sizes = {"n": N, "dim": DIM, "stability": 0.5, "batch_size": BATCH}
+    made = noisy_m_a_sgd.calibrate(Constants.of_problem(PROBLEM), **sizes)
+    assert noisy_m_a_sgd.system(PROBLEM, made).guarantee.private.startswith("yes")
+    silent = dataclasses.replace(made, noise_deviation=0.0)
+    assert noisy_m_a_sgd.system(PROBLEM, silent).guarantee.private == "no"
+    assert accelerated().guarantee.private == "no"
+    with pytest.raises(CertificateRefused, match="made for another problem"):
+        noisy_m_a_sgd.system(dd.Problem(dd.losses.logistic(), 0.1), made)
 
 
 def test_refusals():

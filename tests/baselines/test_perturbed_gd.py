@@ -1,5 +1,6 @@
 """Perturbed-GD: its noise against the papers' formulas and against its own proofs, and its runs."""
 
+import dataclasses
 import math
 
 import jax
@@ -8,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import stats
-from systems import DATABASE, DIM, PERTURBED, PROBLEM, N, quick_jit
+from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N, quick_jit
 
 import dd_jax as dd
 from dd_jax.baselines import perturbed_gd
@@ -161,10 +162,15 @@ def test_root_slope_inverts_the_conversion():
         assert renyi.epsilon_simple_linear(slope, delta) == pytest.approx(epsilon, rel=1e-12)
 
 
+# A ball without the minimiser in it, so that the projection acts.
+SMALL_BALL = Constants.of_problem(PROBLEM, radius=0.2)
+MADE = perturbed_gd.calibrate(SMALL_BALL, n=N, delete_steps=3, **TARGET)
+
+
 @pytest.fixture(scope="module")
 def run():
     """Learn, then delete row 2, then publish: all states and releases of one key."""
-    system = perturbed_gd.system(PROBLEM, PERTURBED)
+    system = perturbed_gd.system(PROBLEM, MADE)
     edit = dd.deletion(PROBLEM.loss, DATABASE, [2])
 
     def go(key):
@@ -189,13 +195,14 @@ def by_hand(theta, database, steps, *, radius, step_size, l2=0.2):
 
 def test_it_descends_without_noise_and_publishes_with_it(run):
     edit, (learned, after, released) = run
-    numbers = {"radius": PERTURBED.radius, "step_size": PERTURBED.step_size}
-    start = by_hand(np.zeros(DIM), DATABASE, PERTURBED.learn_steps, **numbers)
+    numbers = {"radius": 0.2, "step_size": MADE.step_size}
+    start = by_hand(np.zeros(DIM), DATABASE, MADE.learn_steps, **numbers)
+    assert np.linalg.norm(start) == pytest.approx(0.2)
     edited = dd.apply_edit(DATABASE, edit)
-    end = by_hand(start, edited, PERTURBED.delete_steps, **numbers)
+    end = by_hand(start, edited, MADE.delete_steps, **numbers)
     np.testing.assert_allclose(learned, np.tile(start, (4000, 1)), atol=1e-5)
     np.testing.assert_allclose(after, np.tile(end, (4000, 1)), atol=1e-5)
-    noise = (np.asarray(released) - end) / PERTURBED.noise_deviation
+    noise = (np.asarray(released) - end) / MADE.noise_deviation
     # 8000 standard normals: a wrong factor of 1.1 would be 12 deviations off.
     assert np.std(noise) == pytest.approx(1.0, abs=0.04)
     assert abs(np.mean(noise)) < 0.05
@@ -205,9 +212,9 @@ def test_it_descends_without_noise_and_publishes_with_it(run):
 def test_iterates_stay_within_the_distance_that_the_noise_is_for(run):
     edit, (_, after, _) = run
     edited = dd.apply_edit(DATABASE, edit)
-    optimum = by_hand(np.zeros(DIM), edited, 500, radius=np.inf, step_size=1.0)
-    constants = Constants.of_problem(PROBLEM)
-    left = constants.contraction**PERTURBED.delete_steps
+    optimum = by_hand(np.zeros(DIM), edited, 500, radius=0.2, step_size=1.0)
+    constants = SMALL_BALL
+    left = constants.contraction**MADE.delete_steps
     bound = 2 * constants.record_lipschitz / (constants.strong_convexity * N) * left / (1 - left)
     assert np.linalg.norm(np.asarray(after[0]) - optimum) <= bound
 
@@ -218,6 +225,65 @@ def test_projection_is_onto_the_ball():
     np.testing.assert_allclose(near["a"], [1.5, 0.0], rtol=1e-6)
     np.testing.assert_allclose(near["b"], [[2.0]], rtol=1e-6)
     np.testing.assert_array_equal(project(far, 5.1)["a"], far["a"])
+
+
+def test_noise_that_float32_cannot_hold_is_refused():
+    """Thirty steps leave noise of 1e-11: every release would be the model before the noise."""
+    constants = Constants.of_problem(PROBLEM)
+    reach = math.sqrt(2 * math.log(2) / 0.2)
+    assert constants.reach == pytest.approx(reach)
+    with pytest.raises(CertificateRefused, match=r"float32 .*; give fewer delete_steps than 30"):
+        perturbed_gd.calibrate(constants, n=N, delete_steps=30, **TARGET)
+    kept = []
+    for steps in range(1, 30):
+        try:
+            kept.append(perturbed_gd.calibrate(constants, n=N, delete_steps=steps, **TARGET))
+        except CertificateRefused:
+            break
+    least = 100 * 2.0**-23 * reach
+    assert least <= kept[-1].noise_deviation < least / constants.contraction
+    with pytest.raises(CertificateRefused, match=r"float32 .*; give fewer noise_steps than 60"):
+        perturbed_gd.calibrate_stateless(
+            constants, n=N, dim=DIM, max_requests=2, noise_steps=60, **TARGET
+        )
+    with pytest.raises(CertificateRefused, match="give a smaller epsilon or delta"):
+        perturbed_gd.calibrate_stateless(constants, n=10**8, dim=DIM, max_requests=2, **TARGET)
+    # Nothing is known of a declared loss at 0, and a small ball bounds every model.
+    huber = dd.Problem(dd.losses.huber(), 0.2)
+    assert Constants.of_problem(huber).reach == pytest.approx(5.0)
+    assert SMALL_BALL.reach == 0.2
+
+
+def test_altered_numbers_claim_nothing():
+    for altered in (PERTURBED.replace(noise_deviation=0.0), PERTURBED.replace(epsilon=0.1)):
+        claim = perturbed_gd.system(PROBLEM, altered).guarantee
+        assert (claim.notion, claim.epsilon, claim.delta) == ("none", None, None)
+        assert claim.adaptive == "no"
+    assert perturbed_gd.system(PROBLEM, PERTURBED).guarantee.epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        dd.Problem(dd.losses.logistic(), 0.1),
+        dd.Problem(dd.losses.logistic(feature_norm=2.0), 0.2),
+        dd.Problem(dd.losses.huber(), 0.2),
+    ],
+)
+def test_a_calibration_for_another_problem_is_refused(problem):
+    with pytest.raises(CertificateRefused, match="made for another problem"):
+        perturbed_gd.system(problem, PERTURBED)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("strong_convexity", 1.1), ("smoothness", 0.9), ("lipschitz", 0.9), ("record_lipschitz", 0.9)],
+)
+def test_constants_must_be_true_of_the_problem(name, factor):
+    true = Constants.of_problem(PROBLEM)
+    dataclasses.replace(true, **{name: getattr(true, name) / factor}).check_covers(PROBLEM)
+    with pytest.raises(CertificateRefused, match="another problem"):
+        dataclasses.replace(true, **{name: getattr(true, name) * factor}).check_covers(PROBLEM)
 
 
 def test_refusals():

@@ -111,6 +111,17 @@ def test_calibration_by_hand():
     assert noise == pytest.approx(bound / 0.5 * math.sqrt(2 * math.log(1.25e3)))
 
 
+def test_the_noise_is_never_below_what_float32_holds():
+    """100 roundings of L/λ: the formula alone would give 7e-10 here, and releases no noise."""
+    heavy = dd.Problem(dd.losses.logistic(feature_norm=2.0), l2=1.0)
+    claim = {"n": 30_000, "epsilon": 1.0, "delta": 1e-3, "capacity": 1}
+    least = 100 * 2.0**-23 * 2.0
+    assert sekhari.calibrate(heavy, **claim) == pytest.approx(least)
+    with pytest.raises(CertificateRefused, match="below"):
+        sekhari.system(heavy, noise=0.9 * least, **claim)
+    assert sekhari.calibrate(heavy, **claim | {"n": 30}) > least
+
+
 def test_what_it_cannot_certify_is_refused(made):
     least = sekhari.calibrate(PROBLEM, **CLAIM)
     with pytest.raises(CertificateRefused, match="below"):

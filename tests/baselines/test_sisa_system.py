@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from systems import DATABASE, DIM, PROBLEM, SHARDS, SLICES, N, quick_jit, sharded
+from systems import CLIPPED, DATABASE, DIM, PROBLEM, SHARDS, SLICES, N, quick_jit, sharded
 
 import dd_jax as dd
 from dd_jax.baselines import sisa
@@ -159,6 +159,52 @@ def test_the_claims_of_both_forms():
     assert plain.adaptive.startswith("no")
     assert "not known" in private.adaptive
     assert plain.private == "no"
+    assert private.private.startswith("partly")
+
+
+def test_clipping_alone_is_not_private():
+    clipped = sisa.Training(CLIPPED, num_steps=3, step_size=2.0, noise_multiplier=0.0)
+    made = sisa.system(clipped, SHARDS, SLICES)
+    assert (made.name, made.guarantee) == ("sisa", sharded().guarantee)
+    assert sisa.system(clipped._replace(noise_multiplier=1e-3), SHARDS).name == "sisa-private"
+    with pytest.raises(InputError, match="noise_multiplier = -1 is negative"):
+        sisa.system(clipped._replace(noise_multiplier=-1), SHARDS)
+
+    def traced(noise):
+        sisa.system(clipped._replace(noise_multiplier=noise), SHARDS)
+        return noise
+
+    with pytest.raises(InputError, match=r"noise_multiplier = .* is not a number"):
+        jax.eval_shape(traced, 1.0)
+
+
+def test_shards_that_one_request_hits_draw_their_own_noise():
+    """On blank records two shards differ by their noise alone."""
+    system = sharded(private=True)
+    blank = jax.tree.map(jnp.zeros_like, DATABASE)
+    deal = jnp.arange(N, dtype=jnp.int32).reshape(SHARDS, -1)
+    state = sisa.SisaState(deal, jnp.zeros((SHARDS, DIM)), jnp.zeros((SHARDS, SLICES - 1, DIM)))
+    both = dd.deletion(PROBLEM.loss, blank, [0, N // SHARDS])
+    after, _ = quick_jit(system.delete)(jax.random.key(4), blank, both, state)
+    gaps = np.abs(np.asarray(after.models[0] - after.models[1]))
+    assert np.all(gaps > 1e-3)
+
+
+def test_shards_vote_by_the_scores_of_the_loss():
+    rows = jnp.array([[1.0], [-1.0], [0.5]])
+    models = jnp.array([[1.0, -0.7], [1.0, 0.7], [1.0, 0.7]])  # weight, intercept
+    vote = sisa.vote_of(dd.losses.logistic(intercept=True))
+    np.testing.assert_array_equal(vote(models, rows), [1, -1, 1])
+    classes = jnp.array([[[0.0, 1.0, 2.0]], [[0.0, 2.0, 1.0]], [[0.0, 1.0, 2.0]]])
+    vote = sisa.vote_of(dd.losses.softmax(num_classes=3))
+    np.testing.assert_array_equal(vote(classes, rows), [2, 0, 2])
+
+
+def test_a_meter_that_would_overflow_is_refused():
+    deal = jnp.zeros((2, 4), jnp.int32)
+    training = sisa.Training(PROBLEM, num_steps=3, step_size=1.0)
+    with pytest.raises(InputError, match="does not fit the meter"):
+        sisa.stage_gradients(deal, 2**30, training, 2)
 
 
 def test_refusals():
