@@ -106,9 +106,9 @@ def simultaneous(confidence: float, cases: int) -> float:
 
 def check_confidence(confidence: float) -> None:
     """Refuse a confidence that is not strictly between 0 and 1."""
-    if not 0 < confidence < 1:
+    if isinstance(confidence, str) or not 0 < confidence < 1:
         raise InputError(
-            f"confidence = {confidence}; give a number between 0 and 1, such as 0.999."
+            f"confidence = {confidence!r}; give a number between 0 and 1, such as 0.999."
         )
 
 

@@ -21,7 +21,6 @@ from scipy import special
 from dd_jax.audit import tails
 from dd_jax.audit.types import LowerBound
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 
 NUMBERS_OF_THRESHOLDS = (1, 2, 3, 4, 5, 7, 9, 12, 16)
 
@@ -45,7 +44,7 @@ def renyi_bins(
         confidence: 1 - α.
         bins: how many bins; chosen on part A by the sample size if None.
     """
-    order = float(checks.order(order))
+    order = tails.renyi_order(order)
     if bins is not None and bins < 2:
         raise InputError(f"bins = {bins}; give at least 2.")
     samples = (fit_present, fit_absent, test_present, test_absent)

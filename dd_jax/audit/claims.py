@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dd_jax.audit import tails
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks, inference, renyi
 from dd_jax.plans import Certificate
+
+# In place of a required argument, so that its absence is refused in words.
+_MISSING: Any = None
 
 Which = Literal["dp", "dp-joint", "deletion", "deletion-adaptive", "advantage"]
 
@@ -29,8 +33,8 @@ class RenyiClaim:
         name: what the claim is about, as reports print it.
     """
 
-    order: float
-    eps: float
+    order: float = _MISSING
+    eps: float = _MISSING
     two_sided: bool = True
     linear_in_order: bool = False
     mu: float | None = None
@@ -39,7 +43,9 @@ class RenyiClaim:
     def __post_init__(self):
         if self.order is None:
             raise InputError("a Rényi claim needs its order; give order=2, say, with the eps.")
-        checks.order(self.order)
+        if self.eps is None:
+            raise InputError("a Rényi claim needs its number; give eps=0.1, say, with the order.")
+        tails.renyi_order(self.order)
         checks.nonnegative("eps", self.eps)
         if self.mu is not None:
             checks.nonnegative("mu", self.mu)
@@ -140,7 +146,7 @@ def of_certificate(
     | which | samples | number |
     |---|---|---|
     | "dp" | one release, the record stays | eps_dp; eps_dp_adaptive where p > 0 |
-    | "dp-joint" | all releases, the record stays | eps_dp_joint |
+    | "dp-joint" | the first request + 1 releases, the record stays | eps_dp_joint |
     | "deletion" | releases after the deletion, no release seen before | eps_dd |
     | "deletion-adaptive" | the same, p releases seen before | eps_dd_adaptive |
     | "advantage" | the same | advantage_bound |
@@ -204,7 +210,7 @@ def _between_neighbours(certificate: Certificate, which: str, eps: float) -> Cla
     """Rényi bounds between neighbours; all of them are linear in the order."""
     proofs = {"deletion": certificate.mu_dd, "deletion-adaptive": certificate.mu_dd_adaptive}
     proved = proofs.get(which, certificate.mu_dp) is not None
-    name = _NAMES[which]
+    name = _NAMES[which].format(releases=certificate.request + 1)
     if certificate.order is None:
         assert certificate.delta is not None
         mu = float(renyi.gdp_from_epsilon_delta(eps, certificate.delta))
@@ -215,7 +221,7 @@ def _between_neighbours(certificate: Certificate, which: str, eps: float) -> Cla
 
 _NAMES = {
     "dp": "privacy of one release",
-    "dp-joint": "privacy of all releases",
+    "dp-joint": "privacy of {releases} releases together",
     "deletion": "deletion",
     "deletion-adaptive": "adaptive deletion",
 }

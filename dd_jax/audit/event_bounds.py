@@ -141,7 +141,7 @@ def renyi_binary(
         fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
             `advantage`.
     """
-    order = float(checks.order(order))
+    order = tails.renyi_order(order)
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(coin_divergence, order=order)
     return _judge("renyi", checked, value, confidence, independent)

@@ -67,8 +67,9 @@ def gates_for(
     `independent` says that the arms are independent of each other, for gates that can use it.
 
     Raises:
-        InputError: none of the named gates says anything about this claim.
+        InputError: a name that is no gate's, or none that says anything about this claim.
     """
+    _check_names(names)
     sound = _sound_gates(claim)
     if independent:
         sound = {name: _with_independent_arms(gate) for name, gate in sound.items()}
@@ -79,6 +80,15 @@ def gates_for(
             f"gates = {list(wanted)} cannot judge {claim.name!r}; choose from {', '.join(sound)}."
         )
     return found
+
+
+def _check_names(names: Sequence[str] | None) -> None:
+    if isinstance(names, str):
+        raise InputError(f"gates = {names!r} is one word; give a list of names, [{names!r}].")
+    unknown = [name for name in names or () if name not in (*_ONE_EVENT, *_RENYI)]
+    if unknown:
+        choices = ", ".join(dict.fromkeys((*_ONE_EVENT, *_RENYI)))
+        raise InputError(f"gates names {unknown[0]!r}, which is none; choose from {choices}.")
 
 
 def _with_independent_arms(gate: Gate) -> Gate:

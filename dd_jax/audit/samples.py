@@ -122,8 +122,9 @@ def check_seeds(seeds: int, share: float, confidence: float, tests: int) -> None
     if seeds - _cut(seeds, share) < needed or seeds < 2:
         enough = math.ceil(needed / (1 - share)) + 1
         raise InputError(
-            f"{seeds} seeds per arm are too few for this confidence over {tests} tests: even arms "
-            f"that never overlap would show nothing; give at least {enough} seeds per arm."
+            f"{seeds} seeds per arm are too few for this confidence over {tests} "
+            f"test{'s' * (tests > 1)}: even arms that never overlap would show nothing; "
+            f"give at least {enough} seeds per arm."
         )
 
 

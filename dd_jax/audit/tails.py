@@ -12,12 +12,15 @@ import numpy as np
 from scipy import special
 
 from dd_jax.errors import InputError
+from dd_jax.guarantees import checks
 from dd_jax.intervals import check_confidence
 
 MOST_CANDIDATES = 256
 # Part A's best choice at a bare α is mostly the luckiest, far out in a tail, where part B then
 # shows little; at a much smaller risk it is one of which part A is sure.
 CAUTION = 1e-6
+# Divergences are logarithms divided by q - 1: closer to 1 their rounding would pass for a bound.
+LEAST_ORDER = 1 + 1e-6
 
 
 class Parts(NamedTuple):
@@ -64,6 +67,16 @@ def fewest_seeds(confidence: float, cases: int = 1) -> int:
     """The least number of test seeds per arm with which some outcome shows a difference."""
     check_confidence(confidence)
     return int(np.floor(np.log2(2 * cases / (1 - confidence)))) + 1
+
+
+def renyi_order(order: float) -> float:
+    """The order q of a Rényi bound, refused where rounding divided by q - 1 would count."""
+    order = float(checks.order(order))
+    if order < LEAST_ORDER:
+        raise InputError(
+            f"order = {order!r} is too near 1 to be audited; give an order ≥ 1.000001."
+        )
+    return order
 
 
 def _scores(name: str, values) -> np.ndarray:

@@ -17,7 +17,6 @@ from scipy import optimize
 from dd_jax.audit import bin_bounds, tails
 from dd_jax.audit.types import LowerBound
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 
 HALF_WIDTHS = 2.0 ** np.arange(-4, 6)
 
@@ -33,12 +32,12 @@ def renyi_variational(
         order: q > 1.
         confidence: 1 - α.
     """
-    order = float(checks.order(order))
+    order = tails.renyi_order(order)
     checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     least = fewest_seeds(order, confidence)
     if checked.seeds < least:
         raise InputError(
-            f"{checked.seeds} test seeds can refute nothing at order {order:g} and confidence "
+            f"{checked.seeds} test seeds can refute nothing at order {order:.9g} and confidence "
             f"{confidence:g} by this bound; give at least {least} in each arm."
         )
     seen = tails.view(checked)

@@ -211,6 +211,16 @@ def test_the_critic_attains_most_of_the_truth():
     assert 0.065 < found < 0.1
 
 
+@pytest.mark.parametrize(
+    "bound", [bounds.renyi_binary, bounds.renyi_bins, bounds.renyi_variational]
+)
+def test_an_order_at_which_rounding_would_count_is_refused(bound):
+    sample = split(shifted_normals(1.0), 600, 200, 3)
+    assert tails.renyi_order(1 + 2e-6) == 1 + 2e-6
+    with pytest.raises(InputError, match="too near 1 to be audited"):
+        bound(*sample, order=1 + 1e-9, confidence=0.95)
+
+
 @pytest.mark.parametrize("order", [1.2, 2.0, 30.0])
 def test_the_fewest_seeds_of_the_critic_can_show_something(order):
     least = variational_bound.fewest_seeds(order, 0.95)

@@ -1,5 +1,7 @@
 """Claims: what each kind of certificate says about which samples, and what is no claim."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,13 +11,16 @@ from dd_jax.audit import (
     ApproximateClaim,
     GaussianClaim,
     RenyiClaim,
+    audit,
     of_certificate,
 )
 from dd_jax.audit.claims import claim_list
+from dd_jax.audit.gates import gates_for
 from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 
 LOGISTIC = dd.Problem(dd.losses.logistic(), l2=0.1)
+ARM = np.arange(10.0)
 SETTING = {"n": 500, "dim": 3, "eps_dp": 1.0, "eps_dd": 0.2}
 
 
@@ -76,6 +81,25 @@ def test_the_gaussian_claim_is_made_only_where_the_certificate_proves_it():
     assert of_certificate(composition, "deletion").mu == pytest.approx(composition.mu_dd)
 
 
+def test_each_claim_is_gaussian_by_its_own_proof():
+    proofs = {
+        "dp": "mu_dp",
+        "dp-joint": "mu_dp",
+        "deletion": "mu_dd",
+        "deletion-adaptive": "mu_dd_adaptive",
+    }
+    for missing in proofs.values():
+        certificate = replace(convex(adaptivity=1), **{missing: None})
+        for which, proof in proofs.items():
+            assert (of_certificate(certificate, which).mu is None) == (proof == missing)
+
+
+def test_a_joint_claim_says_how_many_releases_it_covers():
+    """Request 3 is answered by the fourth release."""
+    claim = of_certificate(convex(), "dp-joint")
+    assert claim.name == "privacy of 4 releases together"
+
+
 def test_a_claim_about_the_gibbs_law_becomes_an_advantage():
     certificate = nonconvex()
     for which in ("deletion", "deletion-adaptive", "advantage"):
@@ -124,7 +148,17 @@ def test_units_are_said():
     ("make", "says"),
     [
         (lambda: RenyiClaim(None, 0.1), "a Rényi claim needs its order"),
+        (lambda: RenyiClaim(eps=0.1), "a Rényi claim needs its order"),
+        (lambda: RenyiClaim(2), "a Rényi claim needs its number"),
         (lambda: RenyiClaim(1.0, 0.1), "is not a Rényi order"),
+        (lambda: RenyiClaim(1 + 1e-9, 0.1), "is too near 1 to be audited"),
+        (lambda: gates_for(GaussianClaim(1.0), "gaussian_mu"), "is one word; give a list"),
+        (
+            lambda: gates_for(GaussianClaim(1.0), ["gaussian_mu", "gausian"]),
+            "gates names 'gausian', which is none; choose from advantage,",
+        ),
+        (lambda: audit((ARM, ARM), GaussianClaim(1.0), confidence="high"), "confidence = 'high'"),
+        (lambda: audit((ARM[:3], ARM[:3]), GaussianClaim(1.0)), "over 1 test: even arms"),
         (lambda: RenyiClaim(2, -0.1), "eps = -0.1 is negative"),
         (lambda: RenyiClaim(2, np.nan), "eps = nan is not a number"),
         (lambda: RenyiClaim(2, 0.1, mu=-1.0), "mu = -1 is negative"),

@@ -80,7 +80,7 @@ def test_too_few_seeds_for_the_confidence_are_refused():
     # log2(2/0.05) = 5.3: six seeds to judge on are the fewest, twelve in all.
     check_seeds(12, 0.5, 0.95, 1)
     says = message(check_seeds, 11, 0.5, 0.95, 1)
-    assert says.startswith("11 seeds per arm are too few for this confidence over 1 tests")
+    assert says.startswith("11 seeds per arm are too few for this confidence over 1 test:")
     assert "give at least 13 seeds per arm." in says
     assert "too few" in message(check_seeds, 1, 0.5, 0.5, 1)
 
