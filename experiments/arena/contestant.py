@@ -36,8 +36,8 @@ class Contestant:
         missing: columns without a value, and why.
         one_by_one: whether interactions are run one after another: where a request may train anew,
             running many side by side would train in all of them.
-        releases_seen: how many releases the patient adversary is shown, if not all; `setting` then
-            says why.
+        repeats: whether an empty request leaves the state as it is and releases it again; the
+            patient adversary is then shown a few releases, and that they repeat is checked.
     """
 
     system: System
@@ -47,7 +47,7 @@ class Contestant:
     why_not: tuple[str, str, str] = ("", "", "")
     missing: dict[str, str] = field(default_factory=dict)
     one_by_one: bool = False
-    releases_seen: int | None = None
+    repeats: bool = False
 
 
 def allowed_by_unlearning(epsilon: float, delta: float) -> float:

@@ -32,7 +32,7 @@ def accelerated(scene: Scene) -> Contestant:
     )
     words = f"ρ = {rho:.3g}, T = {made.num_steps}, batches of {made.batch_size}"
     system = noisy_m_a_sgd.system(scene.problem, made)
-    return Contestant(system, LINEAR, words, one_by_one=True, **EXACT)
+    return Contestant(system, LINEAR, words, one_by_one=True, repeats=True, **EXACT)
 
 
 VOTE = {"excess_risk": "a majority vote has no loss of its own"}
@@ -43,7 +43,9 @@ def sisa_plain(scene: Scene) -> Contestant:
     step_size = 1 / (scene.config.l2 + 0.25)
     training = sisa.Training(scene.problem, SHARD_STEPS, step_size)
     words = f"{SHARDS} shards of {SLICES} slices, {SHARD_STEPS} steps"
-    return Contestant(sisa.system(training, SHARDS, SLICES), SHARDED, words, missing=VOTE, **EXACT)
+    return Contestant(
+        sisa.system(training, SHARDS, SLICES), SHARDED, words, missing=VOTE, repeats=True, **EXACT
+    )
 
 
 def sisa_noisy(scene: Scene) -> Contestant:
@@ -55,7 +57,7 @@ def sisa_noisy(scene: Scene) -> Contestant:
     words = f"{SHARDS} shards, {PRIVATE_SHARD_STEPS} steps, noise multiplier {noise:.3g}"
     made = sisa.system(training, SHARDS)
     why = ("", "", "claimed by its authors with constants that are not known here")
-    return Contestant(made, SHARDED, words, (0.0, 0.0, None), why, VOTE)
+    return Contestant(made, SHARDED, words, (0.0, 0.0, None), why, VOTE, repeats=True)
 
 
 CLUSTERING = {
@@ -74,7 +76,7 @@ def quantised(scene: Scene) -> Contestant:
         spacing = SPACING
         words = f"k = {K}, spacing {spacing:g}; no calibration: {refused}"
     system = q_k_means.system(clusters=K, iterations=ITERATIONS, spacing=spacing)
-    return Contestant(system, CLUSTERS, words, missing=CLUSTERING, **EXACT)
+    return Contestant(system, CLUSTERS, words, missing=CLUSTERING, repeats=True, **EXACT)
 
 
 def divided(scene: Scene) -> Contestant:
@@ -82,4 +84,4 @@ def divided(scene: Scene) -> Contestant:
     branching = dc_k_means.calibrate(n=scene.n, clusters=K)
     system = dc_k_means.system(clusters=K, iterations=ITERATIONS, branching=branching)
     words = f"k = {K}, {branching} leaves"
-    return Contestant(system, CLUSTERS, words, missing=CLUSTERING, **EXACT)
+    return Contestant(system, CLUSTERS, words, missing=CLUSTERING, repeats=True, **EXACT)

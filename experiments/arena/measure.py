@@ -1,6 +1,5 @@
 """One row of the table: cost, secret state, risk, accuracy and what the three adversaries get."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from dd_jax.baselines import base
 from dd_jax.intervals import Estimate, simultaneous
 from experiments.arena import contestants, games
 from experiments.arena.contestant import Contestant
+from experiments.arena.costs import Costs, measure_costs
 from experiments.arena.settings import Config, Scene, make_scene
 
 ADVERSARIES = ("one release", "many releases", "adaptive requester")
@@ -31,6 +31,8 @@ SUCCESS = (BEYOND, LEAKS, LEAKS_MORE)
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
 MOST_WORK = 12_000
 LEAST_SEEDS = 150
+# Releases shown to the patient adversary where all of them are the same.
+REPEATED = 3
 GUPTA_SEEDS = 150
 GUPTA_DATA = "digits-3-vs-8"
 
@@ -156,7 +158,7 @@ class Entry(NamedTuple):
     name: str
     contestant: Contestant
     board: games.Board
-    costs: "Costs"
+    costs: Costs
 
 
 class Judges(NamedTuple):
@@ -171,7 +173,10 @@ def _row(key: Array, scene: Scene, entry: Entry, judges: "Judges", each: float) 
     config, contestant, costs = scene.config, entry.contestant, entry.costs
     seeds = _affordable_seeds(config, (costs.gradients + scene.dim * costs.hessians) / scene.n)
     play = partial(games.sample, contestant=contestant, board=entry.board, seeds=seeds)
-    quiet = play(quiet_key, copies=0, releases=contestant.releases_seen or config.releases)
+    shown = min(REPEATED, config.releases) if contestant.repeats else config.releases
+    quiet = play(quiet_key, copies=0, releases=shown)
+    if contestant.repeats and not _all_equal(quiet.present.means):
+        raise RuntimeError(f"{entry.name} is said to repeat its release and does not.")
     adaptive = play(adaptive_key, copies=config.copies, releases=1)
     reasons = _reasons(contestant, costs)
     model = quiet.present.first
@@ -197,56 +202,26 @@ def _row(key: Array, scene: Scene, entry: Entry, judges: "Judges", each: float) 
     )
 
 
+def _all_equal(means: np.ndarray) -> bool:
+    """Whether the means of the first 1 and 3 releases agree up to rounding."""
+    return bool(np.allclose(means, means[:, :1], rtol=1e-4, atol=1e-6))
+
+
 def _affordable_seeds(config: Config, steps: float) -> int:
     """All seeds where a request takes few passes over the data, fewer where it takes many."""
     return min(config.seeds, max(LEAST_SEEDS, round(MOST_WORK / max(steps, 1))))
 
 
-def _reasons(contestant: Contestant, costs: "Costs") -> dict[str, str]:
+def _reasons(contestant: Contestant, costs: Costs) -> dict[str, str]:
     reasons = dict(contestant.missing)
     for adversary, why in zip(ADVERSARIES, contestant.why_not, strict=True):
         if why:
             reasons[f"allowed: {adversary}"] = why
+    if contestant.repeats:
+        reasons["more releases"] = "an empty request releases the same model again"
     if not costs.gradients:
         reasons["retrain_ratio"] = "a request costs no gradient"
     return reasons
-
-
-class Costs(NamedTuple):
-    """What one stream of deletions cost; see `Row`."""
-
-    learn_gradients: float
-    gradients: float
-    hessians: float
-    retrained: float
-    seconds: float
-    secret_bytes: int
-
-
-def measure_costs(key: Array, contestant: Contestant, board: games.Board, requests: int) -> Costs:
-    """One interaction that deletes rows 1, 2, … one at a time, on a host loop, metered."""
-    clock = []
-
-    def respond(request, release):
-        jax.block_until_ready(release)
-        clock.append(time.perf_counter())
-        return dd.replacement([request], board.blank)
-
-    shown = range(requests)
-    metered = base.metered(contestant.system)
-    curator, transcript = dd.drive(
-        key, metered, respond, board.database, num_requests=requests, observe=shown
-    )
-    spent: Any = transcript.releases.cost
-    mean = {name: float(np.mean(getattr(spent, name)[1:])) for name in ("gradients", "hessians")}
-    return Costs(
-        learn_gradients=float(spent.gradients[0]),
-        retrained=float(np.mean(spent.retrained[1:])),
-        # The first request is compiled.
-        seconds=float(np.median(np.diff(clock)[1:])),
-        secret_bytes=base.stored_bytes(contestant.system, curator.params.value),
-        **mean,
-    )
 
 
 def _risk_judge(scene: Scene) -> Callable[[Any], np.ndarray]:

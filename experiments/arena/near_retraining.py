@@ -91,14 +91,12 @@ def removal(scene: Scene) -> Contestant:
     system = certified_removal.system(
         scene.problem, noise=noise, epsilon=scene.config.epsilon, delta=scene.config.delta
     )
-    seen = 5
     return Contestant(
         system,
         LINEAR,
-        f"σ of b = {noise:.3g}; (b) over {seen} releases: an empty request leaves w and b as they "
-        f"are, so that later releases repeat the first",
+        f"σ of b = {noise:.3g}",
         one_by_one=True,
-        releases_seen=seen,
+        repeats=True,
         **unlearning(system.guarantee),
     )
 
@@ -120,6 +118,7 @@ def projective(scene: Scene) -> Contestant:
         "nothing to choose",
         (None, None, None),
         (NOTHING, NOTHING, NOTHING),
+        repeats=True,
     )
 
 

@@ -3,7 +3,9 @@ import json
 import pytest
 
 from dd_jax import cli
-from experiments.arena import contestants
+from dd_jax.baselines import fixed_model
+from dd_jax.intervals import Estimate
+from experiments.arena import contestants, measure
 
 
 def test_list_names_every_system(capsys):
@@ -13,13 +15,44 @@ def test_list_names_every_system(capsys):
     assert capsys.readouterr().out.split() == list(contestants.CONTESTANTS)
 
 
-def test_a_run_prints_tables_and_writes_files(capsys, tmp_path):
+def made_up(low: float) -> measure.Row:
+    """A row with a data-deletion claim of 0 and this lower limit."""
+    found = Estimate(low + 0.1, low, low + 0.2, 70, 0.99)
+    return measure.Row(
+        data="synthetic",
+        system="fixed-model",
+        setting="θ = 0",
+        guarantee=fixed_model.GUARANTEE,
+        learn_gradients=0.0,
+        gradients=0.0,
+        hessians=0.0,
+        retrained=0.0,
+        seconds=1e-3,
+        retrain_ratio=None,
+        secret_bytes=0,
+        excess_risk=measure.Mean(0.1, 0.09, 0.11),
+        accuracy=None,
+        advantages=(found, found, found),
+        allowed=(0.0, 0.0, 0.0),
+        seeds=100,
+        reasons={"accuracy": "θ = 0 names no class", "retrain_ratio": "no gradient"},
+    )
+
+
+@pytest.mark.parametrize(("low", "status"), [(-0.1, 0), (0.1, 1)])
+def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_refuted(
+    low, status, capsys, tmp_path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(measure, "run", lambda config, say: asked.append(config) or [made_up(low)])
     options = ["--data", "synthetic", "--systems", "fixed-model", "--records", "30"]
-    options += ["--seeds", "100", "--results", str(tmp_path)]
-    assert cli.main(["compare", *options]) == 0
+    options += ["--seeds", "100", "--epsilon", "0.5", "--results", str(tmp_path)]
+    assert cli.main(["compare", *options]) == status
+    assert (asked[0].records, asked[0].epsilon, asked[0].seeds) == (30, 0.5, 100)
     out = capsys.readouterr().out
     assert "promised" in out
     assert "θ = 0 names no class" in out
+    assert ("claim ≤ .00 !" in out) == bool(status)
     found = sorted(path.name for path in tmp_path.iterdir())
     assert found == [f"compare.{suffix}" for suffix in ("csv", "json", "pdf", "png", "svg")]
     saved = json.loads((tmp_path / "compare.json").read_text())
