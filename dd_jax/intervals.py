@@ -106,7 +106,7 @@ def simultaneous(confidence: float, cases: int) -> float:
 
 def check_confidence(confidence: float) -> None:
     """Refuse a confidence that is not strictly between 0 and 1."""
-    if isinstance(confidence, str) or not 0 < confidence < 1:
+    if isinstance(confidence, str | None) or not 0 < confidence < 1:
         raise InputError(
             f"confidence = {confidence!r}; give a number between 0 and 1, such as 0.999."
         )

@@ -3,8 +3,9 @@
 A stream is one function over seeds 0, 1, 2, …; it has a folder of its own, named by the digest of
 everything that decides its numbers: the program as it is handed to the compiler, its arguments, the
 key and its generator, the configuration, library versions, the device. Chunk k holds the seeds from
-k·chunk on, in a file that is named by the digest of its own bytes, written aside and renamed: a
-reader sees a whole chunk or none. Two processes on one folder write the same files.
+k·chunk on, in a file that says which chunk of which stream it is and is named by the digest of its
+own bytes, written aside and renamed: a reader sees a whole chunk in its place or none. Two
+processes on one folder write the same files.
 """
 
 import hashlib
@@ -151,6 +152,13 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _digest_of_json(identity: dict[str, Any]) -> str:
+    try:
+        return digest(json.dumps(identity, sort_keys=True, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the configuration is not JSON ({error}); give plain values.") from None
+
+
 def _digest_of_arrays(tree: PyTree) -> str:
     """Values, shapes, types and places of all leaves."""
     found = hashlib.sha256()
@@ -184,13 +192,7 @@ class Folder(NamedTuple):
             )
         if results.exists() and not results.is_dir():
             raise InputError(f"{results} is a file; name a folder for the results.")
-        try:
-            text = json.dumps(identity, sort_keys=True, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the configuration is not JSON ({error}); give plain values."
-            ) from None
-        folder = cls(results / f"{name}-{digest(text.encode())[:SHORT]}", identity)
+        folder = cls(results / f"{name}-{_digest_of_json(identity)[:SHORT]}", identity)
         folder.path.mkdir(parents=True, exist_ok=True)
         folder._remove_leftovers()
         if not (folder.path / MANIFEST).exists():
@@ -198,14 +200,26 @@ class Folder(NamedTuple):
         return folder
 
     def read(self, index: int) -> list[np.ndarray] | None:
-        """The leaves of a chunk; None where it is missing or its bytes are not what was written."""
+        """The leaves of a chunk; None where it is missing or not what was written in its place."""
         for path in self._files(index):
-            content = path.read_bytes()
-            if digest(content) == _digest_in(path):
-                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                    return [arrays[f"leaf{k}"] for k in range(len(arrays.files))]
-            _LOG.warning("%s is damaged or cut short; its seeds are computed again", path)
+            leaves = self._leaves(path)
+            if leaves is not None:
+                return leaves
+            _LOG.warning("%s is damaged, short or misplaced; its seeds are computed again", path)
         return None
+
+    def _leaves(self, path: Path) -> list[np.ndarray] | None:
+        """A file's leaves, if its bytes are whole and are this stream's chunk of that number."""
+        content = path.read_bytes() if path.exists() else b""
+        if digest(content) != _digest_in(path):
+            return None
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            named = dict(arrays)
+        place = [str(named.pop(field, "")) for field in ("stream", "index")]
+        leaves = [named[f"leaf{k}"] for k in range(len(named))]
+        rows = {len(leaf) for leaf in leaves} - {self.identity["chunk"]}
+        fits = place == [_digest_of_json(self.identity), str(int(_number_in(path)))] and not rows
+        return leaves if fits else None
 
     def write(self, index: int, leaves: list[np.ndarray]) -> None:
         """Put a chunk in its place at once; damaged files of the same chunk go."""
@@ -214,9 +228,9 @@ class Folder(NamedTuple):
                 raise InputError(f"outputs of type {leaf.dtype} cannot be stored; give numbers.")
         buffer = io.BytesIO()
         named: Any = {f"leaf{k}": leaf for k, leaf in enumerate(leaves)}
-        np.savez(buffer, **named)
+        np.savez(buffer, stream=_digest_of_json(self.identity), index=index, **named)
         content = buffer.getvalue()
-        damaged = [path for path in self._files(index) if not _is_whole(path)]
+        damaged = [path for path in self._files(index) if self._leaves(path) is None]
         target = self.path / f"{index:06d}-{digest(content)}.npz"
         self._place(target, content)
         for path in damaged:
@@ -225,15 +239,18 @@ class Folder(NamedTuple):
 
     def list_chunks(self) -> None:
         """Write the manifest: the identity, and the digest of every chunk that is there."""
-        chunks = {path.name.split("-")[0]: _digest_in(path) for path in self._files()}
+        chunks = {}
+        for path in self._files():
+            if _number_in(path) not in chunks or self._leaves(path) is not None:
+                chunks[_number_in(path)] = _digest_in(path)
         text = json.dumps(self.identity | {"chunks": chunks}, sort_keys=True, indent=1)
         self._place(self.path / MANIFEST, f"{text}\n".encode())
 
     def verify(self) -> list[str]:
-        """Names of the chunks that the manifest lists and that are missing or damaged."""
+        """Names of the chunks that the manifest lists and that `read` would refuse."""
         listed = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))["chunks"]
         names = [f"{index}-{found}.npz" for index, found in listed.items()]
-        return [name for name in names if not _is_whole(self.path / name)]
+        return [name for name in names if self._leaves(self.path / name) is None]
 
     def _files(self, index: int | None = None) -> list[Path]:
         prefix = "[0-9]*" if index is None else f"{index:06d}"
@@ -265,8 +282,8 @@ def _digest_in(path: Path) -> str:
     return path.stem.split("-")[1]
 
 
-def _is_whole(path: Path) -> bool:
-    return path.exists() and digest(path.read_bytes()) == _digest_in(path)
+def _number_in(path: Path) -> str:
+    return path.stem.split("-")[0]
 
 
 def _flush_folder(path: Path) -> None:

@@ -1,7 +1,9 @@
 """Chunks on disk: the same bytes whatever happens on the way."""
 
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,7 +51,8 @@ def unbroken(tmp_path_factory):
 
 def the_folder(folder):
     (path,) = folder.iterdir()
-    return Folder(path, {})
+    listed = json.loads((path / chunks.MANIFEST).read_text(encoding="utf-8"))
+    return Folder(path, {name: value for name, value in listed.items() if name != "chunks"})
 
 
 def test_chunks_are_what_one_run_without_them_gives(unbroken):
@@ -92,6 +95,8 @@ def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, m
     np.testing.assert_array_equal(again["a"], found["a"][:9])
     with pytest.raises(TypeError):  # the thirteenth seed would be computed
         chunks.over_seeds(stream(folder), draw, KEY, 13, SCALE)
+    with pytest.raises(TypeError):  # nothing that is there may be used
+        chunks.over_seeds(stream(folder)._replace(resume=False), draw, KEY, 9, SCALE)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +156,39 @@ def test_a_chunk_under_a_false_name_is_replaced(unbroken, tmp_path):
     victim = the_folder(tmp_path)._files(0)[0]
     victim.rename(victim.with_name(f"000000-{'0' * 64}.npz"))
     chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    assert contents(tmp_path) == contents(unbroken[0])
+
+
+def forge(folder, victim, fields):
+    """The victim's file with other fields as chunk 1, under the digest of its bytes."""
+    with np.load(victim, allow_pickle=False) as arrays:
+        named = dict(arrays) | fields
+    buffer = io.BytesIO()
+    np.savez(buffer, **named)
+    name = f"000001-{chunks.digest(buffer.getvalue())}.npz"
+    (folder.path / name).write_bytes(buffer.getvalue())
+    return name
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"index": 1, "stream": "0" * 64}, {"index": 1, "leaf0": np.zeros((3, 2), "f4")}]
+)
+def test_a_chunk_of_another_place_stream_or_length_is_made_again(
+    fields, unbroken, tmp_path, caplog
+):
+    """Chunk 2's bytes as chunk 1, with a sound name; of another stream; a chunk that is short."""
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    folder = the_folder(tmp_path)
+    right = folder._files(1)[0]
+    name = forge(folder, folder._files(2)[0], fields)
+    folder.list_chunks()
+    assert folder.verify() == []  # of two files it lists the right one
+    right.unlink()
+    folder.list_chunks()
+    assert folder.verify() == [name]
+    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    assert name in caplog.text
+    np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
     assert contents(tmp_path) == contents(unbroken[0])
 
 
