@@ -51,6 +51,9 @@ class Entry(NamedTuple):
         stream: the edits, leading axis = requests (the same r in each).
         learn_gradients: `Cost.gradients` of learning by hand, None where a run decides it.
         delete_gradients: `Cost.gradients` of each request by hand, None where a run decides it.
+        newton: (Hessians, solves) of each request that is not a retraining, by hand.
+        learns_newton: whether learning evaluates Hessians at all.
+        delete_retrained: `Cost.retrained` of each request, None where a run decides it.
         exact: the release after the stream is claimed to have the law of learning on the edited
             database.
         mutant: cached factory of a broken version that the exactness test must catch.
@@ -65,6 +68,9 @@ class Entry(NamedTuple):
     stream: dd.Edit
     learn_gradients: int | None = None
     delete_gradients: int | None = None
+    newton: tuple[int, int] = (0, 0)
+    learns_newton: bool = False
+    delete_retrained: int | None = 0
     exact: bool = False
     mutant: Callable[[], System] | None = None
     quiet: Callable[[], System] | None = None
@@ -84,6 +90,12 @@ def replacements(*rows: int) -> dd.Edit:
 
 
 STREAM = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), deletions(2), replacements(5))
+
+# Two rows per request; the second request names row 5 twice, and only its first record counts.
+PAIR = dd.Labelled(jnp.array([[1.0, 0.0], [0.0, -0.9]]), jnp.array([-1.0, 1.0]))
+PAIRS = stack_edits(
+    [dd.deletion(PROBLEM.loss, DATABASE, [2, 0]), dd.Edit(jnp.array([5, 5], jnp.int32), PAIR)]
+)
 
 
 @functools.cache
@@ -195,6 +207,8 @@ def removal_entry() -> Entry:
         DATABASE,
         STREAM,
         delete_gradients=2,
+        newton=(N, 2),
+        learns_newton=True,
     )
 
 
@@ -207,6 +221,8 @@ def sekhari_entry() -> Entry:
         DATABASE,
         STREAM,
         delete_gradients=2,
+        newton=(2, 1),
+        learns_newton=True,
     )
 
 
@@ -216,8 +232,10 @@ def projective() -> System:
 
 
 POINTS = k_means.points(DATABASE.features)
-FAR_POINT = k_means.Points(jnp.array([[3.0, -2.0]]), jnp.ones(1, jnp.int32))
-CLUSTER_STREAM = stack_edits([k_means.deletion(POINTS, [2]), dd.replacement([5], FAR_POINT)])
+FAR_POINTS = k_means.Points(jnp.array([[3.0, -2.0], [-1.0, 4.0]]), jnp.ones(2, jnp.int32))
+CLUSTER_STREAM = stack_edits(
+    [k_means.deletion(POINTS, [2, 7]), dd.Edit(jnp.array([5, 5], jnp.int32), FAR_POINTS)]
+)
 
 
 @functools.cache
@@ -227,7 +245,8 @@ def quantised() -> System:
 
 @functools.cache
 def tree() -> System:
-    return dc_k_means.system(clusters=2, iterations=2, branching=2)
+    """Five leaves of three places, three of which are empty."""
+    return dc_k_means.system(clusters=2, iterations=2, branching=5)
 
 
 def stale(make: Callable[[], System]) -> Callable[[], System]:
@@ -286,17 +305,31 @@ def sharded(private: bool = False) -> System:
     return sisa.system(training, SHARDS, SLICES)
 
 
+@functools.cache
+def padded() -> System:
+    """Private shards of three places, three of the fifteen places empty."""
+    training = sisa.Training(CLIPPED, num_steps=2, step_size=2.0, noise_multiplier=0.2)
+    return sisa.system(training, 5)
+
+
 SYSTEMS: dict[str, Entry] = {
     "certified-removal": removal_entry(),
     "sekhari": sekhari_entry(),
     "projective-residual": Entry(
-        projective, DATABASE, STREAM, delete_gradients=2, quiet=projective
+        projective,
+        DATABASE,
+        PAIRS,
+        delete_gradients=4,
+        newton=(4, 2),
+        learns_newton=True,
+        quiet=projective,
     ),
     "q-k-means": Entry(
         quantised,
         POINTS,
         CLUSTER_STREAM,
         learn_gradients=3 * N,
+        delete_retrained=None,
         exact=True,
         mutant=stale(quantised),
     ),
@@ -304,8 +337,7 @@ SYSTEMS: dict[str, Entry] = {
         tree,
         POINTS,
         CLUSTER_STREAM,
-        learn_gradients=3 * (N + 4),
-        delete_gradients=3 * (N // 2 + 4),
+        learn_gradients=3 * (15 + 10),
         exact=True,
         mutant=stale(tree),
     ),
@@ -321,6 +353,7 @@ SYSTEMS: dict[str, Entry] = {
         STREAM,
         learn_gradients=N * LOUD.learn_steps,
         delete_gradients=N * LOUD.learn_steps,
+        delete_retrained=1,
         exact=True,
         mutant=forgetful,
     ),
@@ -338,8 +371,9 @@ SYSTEMS: dict[str, Entry] = {
     "noisy-m-a-sgd": Entry(
         accelerated,
         DATABASE,
-        STREAM,
+        PAIRS,
         learn_gradients=STEPS * BATCH,
+        delete_retrained=None,
         exact=True,
         mutant=stale(accelerated),
     ),
@@ -347,16 +381,18 @@ SYSTEMS: dict[str, Entry] = {
     "sisa": Entry(
         sharded,
         DATABASE,
-        STREAM,
+        PAIRS,
         learn_gradients=2 * N // 2 + 2 * N,
+        delete_retrained=None,
         exact=True,
         mutant=stale(sharded),
     ),
     "sisa-private": Entry(
-        functools.cache(lambda: sharded(private=True)),
+        padded,
         DATABASE,
-        STREAM,
-        learn_gradients=2 * N // 2 + 2 * N,
+        PAIRS,
+        learn_gradients=2 * N,
         exact=True,
+        mutant=stale(padded),
     ),
 }

@@ -122,11 +122,19 @@ def test_what_is_kept_is_what_is_declared(played):
 
 def test_the_meter_is_exact(played):
     _, entry, _, (_, _, costs) = played
-    gradients = np.asarray(costs.gradients)
+    gradients, hessians, solves, retrained = map(np.asarray, costs)
     if entry.learn_gradients is not None:
         assert np.all(gradients[:, 0] == entry.learn_gradients)
     if entry.delete_gradients is not None:
         assert np.all(gradients[:, 1:] == entry.delete_gradients)
+    assert np.all(retrained[:, 0] == entry.moves)
+    assert np.all(np.isin(retrained, (0, 1)))
+    if entry.delete_retrained is not None:
+        assert np.all(retrained[:, 1:] == entry.delete_retrained)
+    assert np.all((hessians[:, 0] > 0) == entry.learns_newton)
+    assert np.all((solves[:, 0] > 0) == entry.learns_newton)
+    assert np.all(hessians[:, 1:] == entry.newton[0])
+    assert np.all(solves[:, 1:] == entry.newton[1])
 
 
 def test_an_edit_takes_effect(played):
