@@ -67,6 +67,38 @@ def test_both_outer_limits_are_among_the_corners():
     assert np.all(np.diff(high) <= 0)
 
 
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.3, 2.0), (7.0, 1.0)])
+def test_the_boxes_cover_the_region_and_little_more(weights):
+    """The region's edge by its definition, w z + w' z' = Φ⁻¹(1 - α') with w² + w'² = 1.
+
+    Every point of it is in some box, those between corners and on the outer limits too, and a
+    little further out is none; a common factor of the weights changes nothing.
+    """
+    hits, trials, alpha = (30, 10), (50, 60), 0.05
+    outer, joint = (
+        stats.norm.isf(risk * alpha) for risk in (joint_limits.OUTER, 1 - 2 * joint_limits.OUTER)
+    )
+    own, other = np.array(weights) / np.hypot(*weights)
+    boxes = joint_limits.corners(hits, trials, weights, 1 - alpha)
+
+    def at(evidence: float, against: float) -> tuple[float, float]:
+        """Where the two exact tests show this much evidence."""
+        present = stats.beta.ppf(stats.norm.sf(evidence), hits[0], trials[0] - hits[0] + 1)
+        absent = stats.beta.isf(stats.norm.sf(against), hits[1] + 1, trials[1] - hits[1])
+        return present, absent
+
+    start = (joint - other * outer) / own
+    for evidence in np.append(np.linspace(start, outer, 37), start - 0.5):
+        against = min((joint - own * evidence) / other, outer)
+        assert not misses(boxes, *at(evidence, against))
+    equal = joint / (own + other)
+    two_boxes = 2 * (outer - start) / joint_limits.BOXES
+    assert misses(boxes, *at(equal + two_boxes, equal))
+    for factor in (0.1, 30.0):
+        scaled = (factor * weights[0], factor * weights[1])
+        np.testing.assert_allclose(joint_limits.corners(hits, trials, scaled, 1 - alpha), boxes)
+
+
 def test_weights_follow_what_each_arm_moves():
     assert joint_limits.best_weights(difference, (0.5, 0.5), (100, 100)) == pytest.approx(
         (np.sqrt(0.5), np.sqrt(0.5)), rel=1e-4
@@ -137,3 +169,9 @@ def test_audit_uses_it_for_gates_of_one_event_only():
         assert with_it.detectable < without.detectable
         assert "independent arms" in with_it.lower_bound.method
     assert joint[2].lower_bound == apart[2].lower_bound
+    coin, binned = (
+        audit((present, absent), RenyiClaim(2, 9.0), gates=[gate], independent=True).verdicts[0]
+        for gate in ("renyi_binary", "renyi_bins")
+    )
+    assert "independent arms" in coin.lower_bound.method
+    assert "independent arms" not in binned.lower_bound.method

@@ -149,11 +149,12 @@ def test_what_was_searched_on_is_not_what_is_judged(database):
 
     blind = dd.Mechanism(learn, lambda key, database, edit, state: learn(key, database))
     one = Candidate("any", FIRST, database, dd.replacement([0], BLANK))
-    hits = []
+    hits, searched = [], []
 
     def lucky(pair: Pair) -> float:
         # What an overfitted search would report: the best of many looks at independent noise.
         hits.append(float(np.mean(np.asarray(pair.present)[:32])))
+        searched.append(np.asarray(pair.present)[:, 0, 0])
         return hits[-1]
 
     found = search(
@@ -165,6 +166,9 @@ def test_what_was_searched_on_is_not_what_is_judged(database):
     # Common noise: the candidates differ in nothing, so neither do their scores.
     assert len(set(hits)) == 1
     present, absent = (np.asarray(arm) for arm in found.pair)
+    # The curator's output is its noise: no draw of the search is seen again in either arm.
+    for arm in (present, absent):
+        assert not np.isin(searched[0], arm[:, 0, 0]).any()
     assert present.shape == (5_000, 1, DIM)
     assert abs(np.corrcoef(present[:, 0, 0], absent[:, 0, 0])[0, 1]) < 0.06
     again = search(jax.random.key(3), blind, [one], seeds=64, fresh_seeds=5_000, rounds=0, width=3)
