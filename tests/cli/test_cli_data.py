@@ -33,6 +33,8 @@ def test_fetching_names_the_files(tmp_path, monkeypatch, capsys):
         "mnist": str(tmp_path / "mnist.npz"),
     }
     assert "adult: from somewhere" in done.err
+    assert cli.main(["data", "fetch", "mnist-3-vs-8", "mnist", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["files"]) == ["mnist"]
     assert cli.main(["data", "fetch", "all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
 
