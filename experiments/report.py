@@ -4,7 +4,7 @@ import base64
 import csv
 import io
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -16,19 +16,32 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax import data
-from experiments import audit_figure, risk_stream
+from dd_jax.errors import InputError
+from experiments import audit_figure, risk_stream, savings, sequential
 
 # One entry per figure: module with Config, compute, plot and caption; its heading.
 FIGURES: tuple[tuple[ModuleType, str], ...] = (
     (risk_stream, "Risk along a stream of deletions"),
     (audit_figure, "What samples prove: audited, exact, certified"),
+    (savings, "What an edit saves, against retraining"),
+    (sequential, "A hundred deletions, by every system"),
 )
 
 
-def write_report(results: Path, progress: Callable[[str], None]) -> Path:
-    """Compute every figure, save its data, and write `report.html`; returns the page's path."""
+def write_report(results: Path, progress: Callable[[str], None], names: Sequence[str] = ()) -> Path:
+    """Compute every figure, save its data, and write `report.html`; returns the page's path.
+
+    Args:
+        results: folder to write to; made if it is missing.
+        progress: told what is being done.
+        names: figures to make; all by default.
+
+    Raises:
+        InputError: a name that is no figure's.
+    """
+    chosen = _chosen(names)
     results.mkdir(parents=True, exist_ok=True)
-    figures = [_make_figure(module, title, results, progress) for module, title in FIGURES]
+    figures = [_make_figure(module, title, results, progress) for module, title in chosen]
     page = _template().render(
         figures=figures, certificate=_certificate_card(), environment=_environment()
     )
@@ -37,8 +50,20 @@ def write_report(results: Path, progress: Callable[[str], None]) -> Path:
     return target
 
 
+def _chosen(names: Sequence[str]) -> list[tuple[ModuleType, str]]:
+    known = {_name(module): (module, title) for module, title in FIGURES}
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no figure {name!r}; choose from {', '.join(known)}.")
+    return [known[name] for name in (names or known)]
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.split(".")[-1]
+
+
 def _make_figure(module: ModuleType, title: str, results: Path, progress) -> dict:
-    name = module.__name__.split(".")[-1]
+    name = _name(module)
     config = module.Config()
     arrays = module.compute(config, lambda text: progress(f"{name}: {text}"))
     figure = module.plot(config, arrays)

@@ -15,6 +15,8 @@ class Config:
 
     results: Path = Path("results")
     """Folder to write to; made if it is missing."""
+    figures: tuple[str, ...] = ()
+    """Figures to make; all by default."""
     json: bool = False
     """Print one JSON object that names the page."""
 
@@ -27,7 +29,7 @@ def main(config: Config) -> int:
     print("dd-jax report: starting JAX …", file=sys.stderr)
     from experiments.report import write_report
 
-    page = write_report(config.results, progress=lambda text: print(text, file=sys.stderr))
+    page = write_report(config.results, lambda text: print(text, file=sys.stderr), config.figures)
     if config.json:
         print_json({"page": str(page), "seconds": round(time.monotonic() - start, 1)})
     else:

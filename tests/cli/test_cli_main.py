@@ -69,7 +69,8 @@ def test_a_closed_pipe_is_no_error():
 
 @pytest.mark.slow
 def test_report_writes_a_self_contained_page(tmp_path):
-    done = dd_jax("report", "--results", str(tmp_path / "out"), "--json")
+    options = ("--results", str(tmp_path / "out"), "--figures", "risk_stream", "--json")
+    done = dd_jax("report", *options)
     assert done.returncode == 0, done.stderr
     page = Path(json.loads(done.stdout)["page"])
     text = page.read_text(encoding="utf-8")
@@ -81,6 +82,12 @@ def test_report_writes_a_self_contained_page(tmp_path):
     for suffix in ("png", "svg", "pdf", "csv"):
         assert (tmp_path / "out" / f"risk_stream.{suffix}").stat().st_size > 1000
     assert not list((tmp_path / "out").glob("*.part"))
+
+
+def test_report_refuses_a_figure_that_does_not_exist(tmp_path, capsys):
+    assert cli.main(["report", "--results", str(tmp_path), "--figures", "risk"]) == 2
+    assert "choose from risk_stream" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_report_refuses_a_file_for_a_folder(tmp_path, capsys):
