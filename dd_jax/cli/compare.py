@@ -35,7 +35,7 @@ class Config:
     """ε, the target for a deleted record."""
     delta: float = 1e-5
     """δ, the same."""
-    seeds: int = 800
+    seeds: int = 500
     """Interactions in each world; systems with costly requests get fewer."""
     records: int = 256
     """n, records of each data set, the target included."""

@@ -58,7 +58,7 @@ class Config:
     epsilon: float = 1.0
     delta: float = 1e-5
     private_factor: float = 3.0
-    seeds: int = 800
+    seeds: int = 500
     records: int = 256
     l2: float = 0.1
     quiet_risk: float = 1e-4
