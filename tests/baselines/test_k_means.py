@@ -219,6 +219,7 @@ def test_only_the_paths_of_a_request_are_rerun(tree):
         paths = len({leaf // 2 for leaf in hit})
         assert int(price.gradients) == len(hit) * per_leaf + (paths + 1) * per_node
         assert not np.array_equal(served.model, state.model)
+        assert int(price.retrained) == 0
 
 
 def test_an_emptied_leaf_hands_nothing_up(tree):
@@ -232,6 +233,17 @@ def test_an_emptied_leaf_hands_nothing_up(tree):
     np.testing.assert_array_equal(state.nodes[1].present, [0, 0, 1, 1])
     np.testing.assert_array_equal(state.nodes[0].present, [0, 1])
     assert np.all(np.linalg.norm(np.asarray(state.model), axis=1) > 0)
+
+
+def test_a_request_that_hits_every_leaf_is_a_retraining():
+    system = dc_k_means.system(clusters=2, iterations=1, branching=2)
+    deal = jnp.arange(N, dtype=jnp.int32).reshape(2, -1)
+    nodes = (k_means.Points(jnp.zeros((2, 2, 2)), jnp.ones(2, jnp.int32)),)
+    state = dc_k_means.TreeState(jnp.zeros((2, 2)), deal, nodes)
+    delete = jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    for rows, whole in (([0, 1], 0), ([0, N - 1], 1), ([3, N], 0)):
+        _, price = delete(jax.random.key(0), POINTS, k_means.deletion(POINTS, rows), state)
+        assert int(price.retrained) == whole
 
 
 def test_every_node_of_a_path_has_coins_of_its_own(monkeypatch):

@@ -1,12 +1,14 @@
 """Noisy-GD's calibrations, retraining and the fixed model."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from systems import DATABASE, DIM, LOUD, PROBLEM, N, quick_jit, retrained
 
 import dd_jax as dd
 from dd_jax.baselines import fixed_model, noisy_gd_system
+from dd_jax.baselines.base import label_of
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 
@@ -82,3 +84,16 @@ def test_the_fixed_model_sees_nothing():
     assert sum(int(count) for count in spent) == 0
     assert system.guarantee.epsilon == 0
     np.testing.assert_array_equal(system.predict(state, DATABASE.features), np.zeros(N))
+
+
+def test_labels_follow_the_scores_of_the_loss():
+    """The sign of θᵀa plus an intercept; the largest of several scores."""
+    rows = jnp.array([[2.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    with_intercept = dd.Problem(dd.losses.logistic(intercept=True), 0.2)
+    predict = fixed_model.system(with_intercept).predict
+    np.testing.assert_array_equal(predict(jnp.array([1.0, 1.0, -1.5]), rows), [1, -1, -1])
+    np.testing.assert_array_equal(
+        fixed_model.system(PROBLEM).predict(jnp.array([1.0, 1.0]), rows), [1, 1, -1]
+    )
+    predict = label_of(dd.losses.softmax(num_classes=2))
+    np.testing.assert_array_equal(predict(jnp.array([[1.0, 0.0], [0.0, 1.0]]), rows), [0, 1, 1])
