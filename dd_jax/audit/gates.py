@@ -88,7 +88,7 @@ def _check_names(names: Sequence[str] | None) -> None:
     unknown = [name for name in names or () if name not in (*_ONE_EVENT, *_RENYI)]
     if unknown:
         choices = ", ".join(dict.fromkeys((*_ONE_EVENT, *_RENYI)))
-        raise InputError(f"gates names {unknown[0]!r}, which is none; choose from {choices}.")
+        raise InputError(f"gates = {unknown} cannot judge any claim; choose from {choices}.")
 
 
 def _with_independent_arms(gate: Gate) -> Gate:

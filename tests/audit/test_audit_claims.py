@@ -155,7 +155,7 @@ def test_units_are_said():
         (lambda: gates_for(GaussianClaim(1.0), "gaussian_mu"), "is one word; give a list"),
         (
             lambda: gates_for(GaussianClaim(1.0), ["gaussian_mu", "gausian"]),
-            "gates names 'gausian', which is none; choose from advantage,",
+            "gates = ['gausian'] cannot judge any claim; choose from advantage,",
         ),
         (lambda: audit((ARM, ARM), GaussianClaim(1.0), confidence="high"), "confidence = 'high'"),
         (lambda: audit((ARM[:3], ARM[:3]), GaussianClaim(1.0)), "over 1 test: even arms"),
