@@ -20,7 +20,6 @@ from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_lab
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import checks
-from dd_jax.guarantees.renyi import gdp_delta
 from dd_jax.types import apply_edit, num_records
 
 
@@ -51,11 +50,8 @@ def budget(noise: float, epsilon: float, delta: float) -> float:
     epsilon = float(checks.positive("epsilon", epsilon))
     delta = float(checks.delta(delta))
     shift = epsilon / math.sqrt(2 * math.log(1.5 / delta))
-    if gdp_delta(shift, epsilon) > delta:
-        raise CertificateRefused(
-            f"at ε = {epsilon:g}, δ = {delta:g} the published budget exceeds what Gaussian noise "
-            f"hides (exact δ = {gdp_delta(shift, epsilon):.3g}); give a smaller epsilon."
-        )
+    complaint = "the published budget exceeds what Gaussian noise hides"
+    newton.require_gaussian(shift, epsilon, delta, complaint)
     return noise * shift
 
 

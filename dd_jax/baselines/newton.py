@@ -15,8 +15,9 @@ from jaxtyping import Array, Float, Int, PyTree
 from dd_jax import erm
 from dd_jax.baselines.base import Cost, Replaced, cost
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
+from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import checks
+from dd_jax.guarantees.renyi import gdp_delta
 from dd_jax.types import num_records
 
 # max |φ'''| of a catalogue loss in its score, for labels in its domain: σ'' of the sigmoid peaks
@@ -53,6 +54,21 @@ def require_loss(problem: Problem, names: tuple[str, ...]) -> None:
 def curvature_lipschitz(problem: Problem) -> float:
     """γ', the Lipschitz constant of φ'' in the score: 1/(6√3) for logistic, 0 for squared error."""
     return CURVATURE_LIPSCHITZ[problem.loss.name]
+
+
+def require_gaussian(shift: float, epsilon: float, delta: float, complaint: str) -> None:
+    """Hold a published constant to the exact δ of a Gaussian shifted by `shift` deviations.
+
+    Raises:
+        CertificateRefused: the exact δ exceeds the target: the classical Gaussian mechanism behind
+            the constant is false for large ε.
+    """
+    exact = gdp_delta(shift, epsilon)
+    if exact > delta:
+        raise CertificateRefused(
+            f"at ε = {epsilon:g}, δ = {delta:g} {complaint} (exact δ = {exact:.3g}); "
+            f"give a smaller epsilon."
+        )
 
 
 def least_float32_noise(problem: Problem) -> float:

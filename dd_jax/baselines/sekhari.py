@@ -24,7 +24,6 @@ from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_lab
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import checks
-from dd_jax.guarantees.renyi import gdp_delta
 from dd_jax.types import apply_edit, num_records
 
 
@@ -73,11 +72,7 @@ def calibrate(problem: Problem, *, n: int, epsilon: float, delta: float, capacit
     """
     epsilon, delta = float(checks.positive("epsilon", epsilon)), float(checks.delta(delta))
     multiple = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-    if gdp_delta(1 / multiple, epsilon) > delta:
-        raise CertificateRefused(
-            f"at ε = {epsilon:g}, δ = {delta:g} the published noise is too small "
-            f"(exact δ = {gdp_delta(1 / multiple, epsilon):.3g}); give a smaller epsilon."
-        )
+    newton.require_gaussian(1 / multiple, epsilon, delta, "the published noise is too small")
     published = distance_bound(problem, n, capacity) * multiple
     return max(published, newton.least_float32_noise(problem))
 
