@@ -1,5 +1,13 @@
 """Suite-wide strictness: reused keys and implicit promotions are errors, as are warnings."""
 
+import os
+
+# Most programs of the suite run once, so compiling is most of its time: half of it is saved without
+# the backend's optimiser. What users run, optimised, is `make report`, which CI makes as well.
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+)
+
 import jax
 import pytest
 from hypothesis import HealthCheck, settings

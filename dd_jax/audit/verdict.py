@@ -271,7 +271,7 @@ def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: flo
         score=arms.score.name,
         gate=gate.name,
         direction=direction,
-        refuted=found.value > gate.claimed,
+        refuted=not found.value <= gate.claimed,  # a bound that is no number is no acquittal
         lower_bound=gate.in_claims_unit(found),
         detectable=None if np.isinf(caught) else float(gate.to_claim(caught)),
         through_mu=gate.name == "gaussian_mu" and gate.route != "",

@@ -148,6 +148,18 @@ def test_the_same_seeds_are_used_whichever_claims_are_asked_for(linear, judged):
     assert again.numbers.lower_bound.value == judged["deletion-1"].numbers.lower_bound.value
 
 
+def test_every_interaction_has_its_own_seeds(linear, monkeypatch):
+    keys = {}
+
+    def sample(setting, name, key, *rest):
+        keys[name] = tuple(np.asarray(jax.random.key_data(key)).tolist())
+
+    monkeypatch.setattr(audit_runs, "sample", sample)
+    monkeypatch.setattr(audit_runs, "judge", lambda *args: None)
+    audit_runs.run(linear, jax.random.key(0), 100, confidence=0.95, keep=NOWHERE, say=quiet)
+    assert len(set(keys.values())) == len(keys) == len(linear.interactions)
+
+
 def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, monkeypatch):
     def run(resume=True):
         keep = Keep(tmp_path, resume)
