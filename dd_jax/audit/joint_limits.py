@@ -24,7 +24,7 @@ from dd_jax.audit import tails
 
 # The part of α spent on either side's outer limit, and the number of boxes.
 OUTER = 1e-3
-BOXES = 400
+BOXES = 200
 _LEAST_WEIGHT = 0.05
 _NUDGE = 1e-6
 
