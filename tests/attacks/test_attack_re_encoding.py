@@ -105,11 +105,12 @@ def test_the_exposed_group_leaves_and_then_the_target(scene, side):
         assert not np.any(leaf)
 
 
-def test_a_requester_that_does_not_look_takes_the_score_for_zero(scene):
+@pytest.mark.parametrize("shown", [0, 1])
+def test_a_requester_that_does_not_look_takes_the_score_for_zero(scene, shown):
     pick = 5
-    release = 10 * scene.database.features[scene.targets[pick]]
+    release = (20 * shown - 10) * scene.database.features[scene.targets[pick]]
     seen = dd.Observation(release, jnp.array(True), jnp.int32(1))
-    for looks, side in ((True, 1), (False, int(scene.alone[pick] < 0))):
+    for looks, side in ((True, shown), (False, int(scene.alone[pick] < 0))):
         edit = re_encoding.requester(scene, pick, looks).act(jax.random.key(0), (), seen)[1]
         np.testing.assert_array_equal(edit.index, scene.groups[side])
 
