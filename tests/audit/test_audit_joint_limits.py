@@ -149,7 +149,9 @@ def test_the_stated_power_is_the_simulated_one():
 
 
 def test_a_power_without_spread_is_all_or_nothing():
-    flat = lambda p, s: 0 * p + 1.0  # noqa: E731
+    def flat(present, absent):
+        return 1.0 + 0 * (present + absent)
+
     assert joint_limits.chance_beyond(flat, 0.5, (0.5, 0.5), (10, 10), 0.9) == 1.0
     assert joint_limits.chance_beyond(flat, 2.0, (0.5, 0.5), (10, 10), 0.9) == 0.0
     assert joint_limits.chance_beyond(
