@@ -16,16 +16,9 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax import data
-from dd_jax.errors import InputError
-from experiments import audit_figure, risk_stream, savings, sequential
-
-# One entry per figure: module with Config, compute, plot and caption; its heading.
-FIGURES: tuple[tuple[ModuleType, str], ...] = (
-    (risk_stream, "Risk along a stream of deletions"),
-    (audit_figure, "What samples prove: audited, exact, certified"),
-    (savings, "What an edit saves, against retraining"),
-    (sequential, "A hundred deletions, by every system"),
-)
+from experiments import figures
+from experiments.context import Context
+from experiments.figures import risk_stream
 
 
 def write_report(results: Path, progress: Callable[[str], None], names: Sequence[str] = ()) -> Path:
@@ -39,33 +32,21 @@ def write_report(results: Path, progress: Callable[[str], None], names: Sequence
     Raises:
         InputError: a name that is no figure's.
     """
-    chosen = _chosen(names)
+    chosen = figures.find(names)
     results.mkdir(parents=True, exist_ok=True)
-    figures = [_make_figure(module, title, results, progress) for module, title in chosen]
+    made = [_make_figure(module, results, progress) for module in chosen]
     page = _template().render(
-        figures=figures, certificate=_certificate_card(), environment=_environment()
+        figures=made, certificate=_certificate_card(), environment=_environment()
     )
     target = results / "report.html"
     _write_atomically(target, page.encode())
     return target
 
 
-def _chosen(names: Sequence[str]) -> list[tuple[ModuleType, str]]:
-    known = {_name(module): (module, title) for module, title in FIGURES}
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no figure {name!r}; choose from {', '.join(known)}.")
-    return [known[name] for name in (names or known)]
-
-
-def _name(module: ModuleType) -> str:
-    return module.__name__.split(".")[-1]
-
-
-def _make_figure(module: ModuleType, title: str, results: Path, progress) -> dict:
-    name = _name(module)
+def _make_figure(module: ModuleType, results: Path, progress) -> dict:
+    name = figures.name_of(module)
     config = module.Config()
-    arrays = module.compute(config, lambda text: progress(f"{name}: {text}"))
+    arrays = module.compute(config, Context(lambda text: progress(f"{name}: {text}")))
     figure = module.plot(config, arrays)
     for suffix in ("png", "svg", "pdf"):
         _write_atomically(results / f"{name}.{suffix}", _render(figure, suffix))
@@ -73,7 +54,7 @@ def _make_figure(module: ModuleType, title: str, results: Path, progress) -> dic
     _write_atomically(results / f"{name}.csv", _as_csv(arrays).encode())
     return {
         "name": name,
-        "title": title,
+        "title": module.TITLE,
         "caption": module.caption(config, arrays),
         "image": base64.b64encode((results / f"{name}.svg").read_bytes()).decode(),
         "config": asdict(config),

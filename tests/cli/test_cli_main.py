@@ -86,7 +86,7 @@ def test_report_writes_a_self_contained_page(tmp_path):
 
 def test_report_refuses_a_figure_that_does_not_exist(tmp_path, capsys):
     assert cli.main(["report", "--results", str(tmp_path), "--figures", "risk"]) == 2
-    assert "choose from risk_stream" in capsys.readouterr().err
+    assert "choose from savings" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

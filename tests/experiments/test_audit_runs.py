@@ -12,9 +12,10 @@ import dd_jax as dd
 from dd_jax.audit import audit, claims
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments import audit_figure, audit_linear, audit_logistic, audit_runs
+from experiments import audit_linear, audit_logistic, audit_runs
 from experiments.audit_requesters import loss_chaser, recoder, worst_record
 from experiments.audit_runs import Keep
+from experiments.figures import audit_power
 
 SEEDS = 20_000
 LUCKY, UNLUCKY = 3, 0
@@ -302,19 +303,19 @@ def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
 
 
 def test_figure_and_caption_show_the_numbers():
-    config = audit_figure.Config()
+    config = audit_power.Config()
     results = {
         "linear: one release": np.array([0.9, 1.0, 1.0, 2.0, 1.2, 0]),
         "linear: recoded": np.array([0.4, 0.5, 1.1, 3.3, 1.5, 0]),
         "logistic: deleted": np.array([0.0, np.nan, 0.1, 1.3, 0.2, 0]),
     }
-    figure = audit_figure.plot(config, results)
+    figure = audit_power.plot(config, results)
     left, right = figure.axes
     assert [text.get_text() for text in left.texts] == ["recoded", "one release"]
     assert [text.get_text() for text in right.texts] == ["deleted (nothing shown)"]
-    caption = audit_figure.caption(config, results)
+    caption = audit_power.caption(config, results)
     assert "80% to 90% of the truth" in caption
     assert "No claim is refuted" in caption
     assert "2 to 13 times" in caption
     results["logistic: deleted"][5] = 1
-    assert "1 CLAIMS ARE REFUTED" in audit_figure.caption(config, results)
+    assert "1 CLAIMS ARE REFUTED" in audit_power.caption(config, results)

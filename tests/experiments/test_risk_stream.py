@@ -3,14 +3,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import report, risk_stream
+from experiments import report
+from experiments.context import Context
+from experiments.figures import risk_stream
 
 SMALL = risk_stream.Config(num_requests=4, seeds=30, adaptive_seeds=20)
 
 
 @pytest.fixture(scope="module")
 def results():
-    return risk_stream.compute(SMALL, progress=lambda text: None)
+    return risk_stream.compute(SMALL, Context())
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from dd_jax import erm
-from experiments import savings
 from experiments import savings_cases as cases
 from experiments import savings_runs as runs
+from experiments.context import Context
+from experiments.figures import savings
 from experiments.savings_cases import Target
 from experiments.savings_runs import Measured
 
@@ -136,7 +137,7 @@ def pretend(monkeypatch):
     def results(measure):
         monkeypatch.setattr(savings, "make_case", lambda config, row, target: row)
         monkeypatch.setattr(runs, "measure", measure)
-        return savings.compute(CONFIG, lambda text: None)
+        return savings.compute(CONFIG, Context())
 
     return results
 

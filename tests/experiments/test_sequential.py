@@ -9,9 +9,9 @@ from problems import signed
 import dd_jax as dd
 from dd_jax.baselines import noisy_gd_system, pnsgd
 from dd_jax.data import Dataset
-from experiments import sequential
 from experiments import sequential_rows as rows
 from experiments import sequential_runs as runs
+from experiments.figures import sequential
 from experiments.sequential_rows import Setting
 
 LOGISTIC = dd.losses.logistic()

@@ -5,7 +5,6 @@ release and deletes the record with the largest loss. Each release is judged aga
 minimiser of the database it was trained on.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -16,6 +15,9 @@ from matplotlib.figure import Figure
 import dd_jax as dd
 from dd_jax import data, erm, requesters
 from experiments import style
+from experiments.context import Context
+
+TITLE = "Risk along a stream of deletions"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Config:
     seed: int = 0
 
 
+FULL = Config(num_requests=1_000, seeds=200, adaptive_seeds=40)
+
+
 def make_plan(config: Config, train: dd.Labelled) -> tuple[dd.Problem, dd.plans.Plan]:
     """The regularised problem, and a plan that meets the configured budgets on it."""
     problem = dd.Problem(dd.losses.logistic(), config.l2)
@@ -43,7 +48,7 @@ def make_plan(config: Config, train: dd.Labelled) -> tuple[dd.Problem, dd.plans.
     return problem, plan
 
 
-def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.ndarray]:
+def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     """Excess risk (seeds, requests + 1) and test accuracy for both requesters, and the bounds."""
     loaded = data.load(config.dataset)
     problem, plan = make_plan(config, loaded.train)
@@ -61,7 +66,7 @@ def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.nda
     key = jax.random.key(config.seed)
     results = {"risk_bound": _bounds(plan, config.num_requests)}
     for name, (requester, observe, seeds) in runs.items():
-        progress(f"{name} stream of {config.num_requests} deletions, {seeds} seeds")
+        context.say(f"{name} stream of {config.num_requests} deletions, {seeds} seeds")
 
         def judged(key, train, test, requester=requester, observe=observe):
             _, transcript = dd.interact(

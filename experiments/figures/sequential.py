@@ -6,7 +6,7 @@ where it is cheapest among the noises that stay within a point of the best accur
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ import dd_jax as dd
 from dd_jax import data
 from experiments import sequential_runs as runs
 from experiments import style
+from experiments.context import Context
 from experiments.sequential_rows import (
     FORMS,
     LAZY,
@@ -30,6 +31,8 @@ from experiments.sequential_rows import (
     Setting,
     perturbed_calibration,
 )
+
+TITLE = "A hundred deletions, by every system"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def make_setting(config: Config, loaded: data.Dataset) -> Setting:
     return Setting(problem, n, dim, config.epsilon, 1 / n, config.deletions)
 
 
-def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.ndarray]:
+def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     """σ² of the grid, "passes: row" over it, and "accuracy: steps" over it and the seeds."""
     loaded = data.load(config.dataset)
     setting = make_setting(config, loaded)
@@ -71,34 +74,34 @@ def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.nda
         "private_noise": np.array(private),
     }
     for name, row in ROWS.items():
-        progress(f"steps of {name}")
+        context.say(f"steps of {name}")
         if row.passes is None:
             made = perturbed_calibration(setting, FORMS[name])
             results[f"passes: {name}"] = np.array([config.deletions * made.delete_steps])
         else:
             found = [row.passes(setting, float(noise), config.batch_size) for noise in noises]
             results[f"passes: {name}"] = np.array(found, np.float64)
-    return results | _accuracies(config, setting, loaded, noises, progress)
+    return results | _accuracies(config, setting, loaded, noises, context)
 
 
-def _accuracies(config, setting: Setting, loaded, noises, progress) -> dict[str, np.ndarray]:
+def _accuracies(config, setting: Setting, loaded, noises, context) -> dict[str, np.ndarray]:
     """Real runs of each kind of step; see `sequential_runs` for what they stand for."""
     key = jax.random.key(config.seed)
     keys = dict(zip(("full", "mini", *FORMS), jax.random.split(key, 2 + len(FORMS)), strict=True))
     steps = max(setting.plan(float(noise)).learn_steps for noise in noises)
-    progress(f"{config.deletions} deletions, full batches")
+    context.say(f"{config.deletions} deletions, full batches")
     results = {
         "accuracy: full batch": runs.full_batch(
             setting, loaded, noises, steps, config.seeds, keys["full"]
         )
     }
-    progress(f"{config.deletions} deletions, batches of {config.batch_size}")
+    context.say(f"{config.deletions} deletions, batches of {config.batch_size}")
     batches = (config.batch_size, config.batch_epochs, config.batch_seeds)
     results["accuracy: mini-batch"] = runs.mini_batch(
         setting, loaded, noises, *batches, keys["mini"]
     )
     for name, form in FORMS.items():
-        progress(name)
+        context.say(name)
         made = perturbed_calibration(setting, form)
         found = runs.perturbed(setting, loaded, made, config.seeds, keys[name])
         results[f"accuracy: {name}"] = found[None]

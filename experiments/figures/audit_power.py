@@ -5,7 +5,6 @@ known only to lie between the audited and the certified number.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -16,9 +15,12 @@ from matplotlib.markers import CARETRIGHT
 from matplotlib.ticker import FuncFormatter
 
 from experiments import audit_runs, style
+from experiments.context import Context
 
 NUMBERS = ("audited", "exact", "certified", "paper", "detectable", "refuted")
 LEFT_EDGE = 3e-3
+
+TITLE = "What samples prove: audited, exact, certified"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ class Config:
         ]
 
 
-def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.ndarray]:
+FULL = Config(linear_seeds=1_000_000, logistic_seeds=50_000)
+
+
+def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     """For every claim, "setting: words", the numbers of `NUMBERS`; NaN where one is unknown."""
     results = {}
     for place, (name, seeds, claims) in enumerate(config.runs()):
@@ -50,7 +55,7 @@ def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.nda
             seeds,
             confidence=config.confidence,
             keep=audit_runs.Keep(None),
-            say=progress,
+            say=context.say,
             names=claims,
         )
         for found in judged:

@@ -6,7 +6,7 @@ logarithms belong to the risk that falls with n as the theorem's bound does. Bot
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 from experiments import savings_cases as cases
 from experiments import savings_runs as runs
 from experiments import style
+from experiments.context import Context
 from experiments.savings_cases import Target
 from experiments.savings_runs import Measured, fit
 
@@ -33,6 +34,8 @@ LOOKS = {
     PAPER: (style.ORANGE, "o"),
     OPTIMAL: (style.BLUE, "D"),
 }
+
+TITLE = "What an edit saves, against retraining"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class Config:
     accelerated_seeds: int = 8
     accelerated_served: int = 10
     seed: int = 0
+
+
+FULL = Config(seeds=8, served=10)
 
 
 class Point(NamedTuple):
@@ -120,7 +126,7 @@ def stated(row: str, target: Target) -> float:
     return n * math.log(min(n / edits, ratio))
 
 
-def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.ndarray]:
+def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     """Arrays "panel: row" with one line per run: place, stated order, then `Measured`."""
     key = jax.random.key(config.seed)
     lines: dict[str, list] = {}
@@ -128,7 +134,7 @@ def compute(config: Config, progress: Callable[[str], None]) -> dict[str, np.nda
     for number, point in enumerate(points(config)):
         name = f"{point.panel}: {point.row}"
         if name not in lines:
-            progress(name)
+            context.say(name)
         run = (point.row, point.target)
         if run not in known:
             sizes = (config.seeds, config.served)
