@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     )
     from dd_jax.ensemble import neighbours, over_seeds
     from dd_jax.erm import Problem
-    from dd_jax.errors import CertificateRefused, EditRefused, InputError
+    from dd_jax.errors import CertificateRefused, EditRefused, InputError, MissingData
     from dd_jax.interaction import Observation, Requester, adversary_view, drive, interact
     from dd_jax.keys import secret_key
     from dd_jax.losses import deletion
@@ -80,6 +80,7 @@ _NAMES = {
     "InputError": "errors",
     "Labelled": "types",
     "Mechanism": "types",
+    "MissingData": "errors",
     "Observation": "interaction",
     "Plan": "plans",
     "Problem": "erm",

@@ -1,8 +1,20 @@
-"""The two errors users meet: bad input, and a certificate that would be false."""
+"""The errors users meet: bad input, data not there, a certificate that would be false."""
 
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the value and the remedy."""
+
+
+class MissingData(InputError):
+    """A data set that is not there, or not whole, and can be fetched.
+
+    Attributes:
+        command: what to run to get it.
+    """
+
+    def __init__(self, message: str, command: str):
+        super().__init__(message)
+        self.command = command
 
 
 class EditRefused(InputError):

@@ -113,8 +113,9 @@ def one_line(error) -> str:
 
 
 def test_what_is_absent_says_how_to_get_it(client):
-    with pytest.raises(dd.InputError) as error:
+    with pytest.raises(dd.MissingData) as error:
         fetch.arrays("made")
+    assert error.value.command == "dd-jax data fetch made"
     assert one_line(error) == (
         f"made is not in {client / 'cache'}; run `dd-jax data fetch made` (or set DD_JAX_DATA to "
         f"the folder that holds it)."
@@ -166,8 +167,9 @@ def test_the_next_source_is_tried(client, monkeypatch):
 def test_a_changed_cache_is_refused(client):
     file = fetch.fetch("made")
     np.savez(file, **{**ARRAYS, "test_labels": np.array([4], np.uint8)})
-    with pytest.raises(dd.InputError, match="does not have the pinned SHA-256; delete it and run"):
+    with pytest.raises(dd.MissingData, match="the pinned SHA-256; delete it and run") as error:
         fetch.arrays("made")
+    assert error.value.command == f"rm {file} && dd-jax data fetch made"
     with pytest.raises(dd.InputError, match="does not have the pinned SHA-256"):
         fetch.fetch("made")
     file.write_bytes(file.read_bytes()[:40])

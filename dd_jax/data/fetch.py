@@ -7,6 +7,7 @@ variable DD_JAX_DATA moves the cache.
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from dd_jax.data.sources import PINNED, Arrays, Pinned, Source
-from dd_jax.errors import InputError
+from dd_jax.errors import InputError, MissingData
 
 FOLDER_VARIABLE = "DD_JAX_DATA"
 
@@ -70,21 +71,22 @@ def arrays(name: str) -> Arrays:
     """The arrays of a fetched data set, held to their pinned SHA-256.
 
     Raises:
-        InputError: not fetched yet, or not the pinned values; the message says what to run.
+        MissingData: not fetched yet, or not the pinned values; it says what to run.
     """
     file = cached_file(_known(name))
     if not file.is_file():
-        raise InputError(
-            f"{name} is not in {file.parent}; run `dd-jax data fetch {name}` (or set "
-            f"{FOLDER_VARIABLE} to the folder that holds it)."
+        raise MissingData(
+            f"{name} is not in {file.parent}; run `{_command(name)}` (or set "
+            f"{FOLDER_VARIABLE} to the folder that holds it).",
+            _command(name),
         )
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             found = {key: stored[key] for key in stored.files}
     except UNREADABLE as error:
-        raise InputError(f"{file} cannot be read ({_line(error)}); {_again(name)}") from None
+        raise _damaged(name, f"cannot be read ({_line(error)})") from None
     if digest(found) != PINNED[name].sha256:
-        raise InputError(f"{file} does not have the pinned SHA-256; {_again(name)}")
+        raise _damaged(name, "does not have the pinned SHA-256")
     return found
 
 
@@ -200,8 +202,16 @@ def _keep(name: str, found: Arrays) -> Path:
     return file
 
 
-def _again(name: str) -> str:
-    return f"delete it and run `dd-jax data fetch {name}`."
+def _damaged(name: str, what: str) -> MissingData:
+    file = cached_file(name)
+    return MissingData(
+        f"{file} {what}; delete it and run `{_command(name)}`.",
+        f"rm {shlex.quote(str(file))} && {_command(name)}",
+    )
+
+
+def _command(name: str) -> str:
+    return f"dd-jax data fetch {name}"
 
 
 def _line(error: BaseException) -> str:
