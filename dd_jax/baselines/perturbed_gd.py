@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.baselines.calibration import check_planned, check_planned_edit
-from dd_jax.baselines.perturbed_gd_noise import Calibration, calibrate, calibrate_stateless
+from dd_jax.baselines.perturbed_gd_noise import Calibration, calibrate
+from dd_jax.baselines.perturbed_gd_stateless import calibrate_stateless
 from dd_jax.baselines.projected import descend
 from dd_jax.erm import Problem
 from dd_jax.noisy_gd import standard_normal_like

@@ -27,7 +27,6 @@ class Calibration:
         form: "published", or "best" for replacement at fixed n.
         n, edits_per_request: the sizes that the noise is for.
         epsilon, delta: (ε, δ) of the claim, None where nothing is claimed.
-        step_size: η = 2/(S + m). radius: R of the ball that is projected onto.
         learn_steps: T. delete_steps: T_i, what a request runs.
         noise_steps: I, the steps that the noise relies on.
         noise_deviation: σ of each coordinate of the noise.
@@ -41,13 +40,21 @@ class Calibration:
     edits_per_request: int
     epsilon: float | None
     delta: float | None
-    step_size: float
-    radius: float
     learn_steps: int
     delete_steps: int
     noise_steps: int
     noise_deviation: float
     conditions: tuple[str, ...]
+
+    @property
+    def step_size(self) -> float:
+        """η = 2/(S + m)."""
+        return self.constants.step_size
+
+    @property
+    def radius(self) -> float:
+        """R of the ball that is projected onto."""
+        return self.constants.radius
 
     def replace(self, **changes) -> "Calibration":
         """A copy with other numbers, for which nothing is claimed any more."""
@@ -83,10 +90,10 @@ def calibrate(
     """
     steps = int(checks.count("delete_steps", delete_steps))
     gap = root_slope(epsilon, delta) * math.sqrt(2)
-    shift, lipschitz = _shift(constants, form, n, edits_per_request)
-    published = _check_form(form, epsilon, delta)
-    left = _gamma(constants) ** steps
-    noise = 2 * shift * left / ((1 - left) * gap)
+    moved, lipschitz = shift(constants, form, n, edits_per_request)
+    published = check_form(form, epsilon, delta)
+    left = gamma_of(constants) ** steps
+    noise = 2 * moved * left / ((1 - left) * gap)
     require_float32_noise(noise, constants.reach, f"give fewer delete_steps than {steps}")
     return Calibration(
         constants=constants,
@@ -96,9 +103,7 @@ def calibrate(
         edits_per_request=edits_per_request,
         epsilon=float(epsilon),
         delta=float(delta),
-        step_size=constants.step_size,
-        radius=constants.radius,
-        learn_steps=_learn_steps(constants, n, lipschitz, steps),
+        learn_steps=learn_steps(constants, n, lipschitz, steps),
         delete_steps=steps,
         noise_steps=steps,
         noise_deviation=noise,
@@ -106,80 +111,7 @@ def calibrate(
     )
 
 
-def calibrate_stateless(
-    constants: Constants,
-    *,
-    n: int,
-    dim: int,
-    epsilon: float,
-    delta: float,
-    max_requests: int,
-    noise_steps: int | None = None,
-    edits_per_request: int = 1,
-    form: Form = "published",
-) -> Calibration:
-    """Noise and steps for the form that starts from the published model.
-
-    With A = √(2log(2/δ) + 2ε) - √(2log(2/δ)), B = 2√(2d) γ^I/(1 - γ^I) and s as in `calibrate`:
-
-        σ = 8rGγ^I/(mn(1-γ^I)(√(2log(2/δ)+3ε) - √(2log(2/δ)+2ε)))    as published
-        σ = 2sγ^I/((1-γ^I)(A - B)), A > B                 at its best, and as the proof needs
-        I ≥ log(√(2d)/((1-γ)(√(2log(2/δ)+ε) - √(2log(2/δ)))))/log(1/γ)    as published
-
-    At its best any I with A > B will do; the least with B ≤ A/2 is taken unless one is given.
-
-    A request runs T_i = I + ⌈log log(4di/δ)/log(1/γ)⌉ steps. T_i at i = max_requests is used for
-    every request, so that not even a counter is kept; σ is for I, not for T_i.
-
-    Guarantee: (ε, δ)-unlearning of each release up to `max_requests`. The published σ is smaller
-    than its own proof needs for some I where γ < 1/2; the conditions then say so.
-    Assumes: as `calibrate`. Neel et al. 2021, Theorem 28.
-
-    Raises:
-        CertificateRefused: too few noise_steps for the theorem, or so many that float32 cannot
-            hold the noise.
-    """
-    gamma, dim = _gamma(constants), int(checks.count("dim", dim))
-    max_requests = int(checks.count("max_requests", max_requests))
-    published = _check_form(form, epsilon, delta)
-    least = _least_steps(form, gamma, dim, epsilon, delta)
-    steps = least if noise_steps is None else int(checks.count("noise_steps", noise_steps))
-    if form == "published" and steps < least:
-        raise CertificateRefused(f"noise_steps = {steps}; Theorem 28 needs at least {least}.")
-    shift, lipschitz = _shift(constants, form, n, edits_per_request)
-    needed = _stateless_noise(gamma**steps, dim, epsilon, delta, shift)
-    noise = needed
-    if form == "published":
-        noise = 2 * shift * gamma**steps / ((1 - gamma**steps) * _increment(epsilon, delta, 2, 3))
-        if noise < needed:
-            published += (f"the published noise; its proof needs {needed:g}, not {noise:g}",)
-    elif not math.isfinite(needed):
-        raise CertificateRefused(
-            f"noise_steps = {steps} cannot work off the noise of the model that it starts from; "
-            f"give at least {least}."
-        )
-    fewer = f"fewer noise_steps than {steps}" if steps > least else "a smaller epsilon or delta"
-    require_float32_noise(noise, constants.reach, f"give {fewer}")
-    tail = math.ceil(math.log(math.log(4 * dim * max_requests / delta)) / -math.log(gamma))
-    return Calibration(
-        constants=constants,
-        secret=False,
-        form=form,
-        n=n,
-        edits_per_request=edits_per_request,
-        epsilon=float(epsilon),
-        delta=float(delta),
-        step_size=constants.step_size,
-        radius=constants.radius,
-        learn_steps=_learn_steps(constants, n, lipschitz, steps),
-        delete_steps=steps + tail,
-        noise_steps=steps,
-        noise_deviation=noise,
-        conditions=(f"at most {max_requests} requests", *published),
-    )
-
-
-def _check_form(form: Form, epsilon, delta) -> tuple[str, ...]:
+def check_form(form: Form, epsilon, delta) -> tuple[str, ...]:
     """The published theorems' own conditions; refused where they fail."""
     if form not in ("published", "best"):
         raise InputError(f"form = {form!r} is not known; give 'published' or 'best'.")
@@ -194,7 +126,7 @@ def _check_form(form: Form, epsilon, delta) -> tuple[str, ...]:
     return ("ε = O(log(1/δ))", "n_i ≥ n/2 (n is fixed here)")
 
 
-def _gamma(constants: Constants) -> float:
+def gamma_of(constants: Constants) -> float:
     """γ, refused at 0, where one step reaches the optimum and no noise is defined."""
     if constants.contraction == 0:
         raise CertificateRefused(
@@ -204,7 +136,7 @@ def _gamma(constants: Constants) -> float:
     return constants.contraction
 
 
-def _shift(constants: Constants, form: Form, n, rows) -> tuple[float, float]:
+def shift(constants: Constants, form: Form, n, rows) -> tuple[float, float]:
     """(s, G): how far one request can move the optimum, and the Lipschitz constant behind it."""
     n, rows = float(checks.count("n", n)), float(checks.count("edits_per_request", rows))
     lipschitz, factor = (
@@ -213,35 +145,7 @@ def _shift(constants: Constants, form: Form, n, rows) -> tuple[float, float]:
     return factor * rows * lipschitz / (constants.strong_convexity * n), lipschitz
 
 
-def _learn_steps(constants: Constants, n, lipschitz: float, steps: int) -> int:
+def learn_steps(constants: Constants, n, lipschitz: float, steps: int) -> int:
     """T = I + ⌈log(Dmn/(2G))/log(1/γ)⌉, at least I."""
     ratio = constants.diameter * constants.strong_convexity * n / (2 * lipschitz)
     return steps + max(0, math.ceil(math.log(ratio) / -math.log(constants.contraction)))
-
-
-def _increment(epsilon, delta, low: float, high: float) -> float:
-    """√(2log(2/δ) + high·ε) - √(2log(2/δ) + low·ε), without cancellation."""
-    base = 2 * math.log(2 / float(checks.delta(delta)))
-    epsilon = float(checks.positive("epsilon", epsilon))
-    return (
-        (high - low)
-        * epsilon
-        / (math.sqrt(base + high * epsilon) + math.sqrt(base + low * epsilon))
-    )
-
-
-def _least_steps(form: Form, gamma: float, dim: int, epsilon, delta) -> int:
-    """The least I: Theorem 28's, or the first for which B ≤ A/2: σ is at most doubled by B."""
-    root = math.sqrt(2 * dim)
-    if form == "published":
-        target = (1 - gamma) * _increment(epsilon, delta, 0, 1) / root
-    else:
-        odds = _increment(epsilon, delta, 0, 2) / (4 * root)
-        target = odds / (1 + odds)
-    return max(1, math.ceil(math.log(target) / math.log(gamma)))
-
-
-def _stateless_noise(left: float, dim: int, epsilon, delta, shift: float) -> float:
-    """σ = 2sγ^I/((1-γ^I)(A - B)); infinite where A ≤ B. `left` is γ^I."""
-    room = _increment(epsilon, delta, 0, 2) - 2 * math.sqrt(2 * dim) * left / (1 - left)
-    return 2 * shift * left / ((1 - left) * room) if room > 0 else math.inf

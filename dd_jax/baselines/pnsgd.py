@@ -7,8 +7,7 @@ request s takes K_s more. Empty places hold the loss's null record. Batches neve
 record's place must be remembered: the order of the batches is a state. Write c = 1 - ηλ.
 """
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -18,15 +17,22 @@ from jaxtyping import Array, Int, PyTree
 from dd_jax import noisy_gd
 from dd_jax.baselines import request_steps
 from dd_jax.baselines.base import Guarantee, System, cost, label_of, publish_part
-from dd_jax.baselines.calibration import check_planned_edit, root_slope
-from dd_jax.baselines.pnsgd_passes import passes
+from dd_jax.baselines.calibration import check_planned_edit
+from dd_jax.baselines.pnsgd_passes import PnsgdCalibration, calibrate
 from dd_jax.baselines.projected import project
-from dd_jax.baselines.request_steps import Calibration
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.losses import deletion
 from dd_jax.types import apply_edit, num_records
+
+__all__ = [
+    "PnsgdCalibration",
+    "PnsgdState",
+    "calibrate",
+    "draw_order",
+    "guarantee",
+    "run",
+    "system",
+]
 
 
 class PnsgdState(NamedTuple):
@@ -38,93 +44,6 @@ class PnsgdState(NamedTuple):
     model: PyTree
     order: Int[Array, "batches places"]
     served: PyTree
-
-
-@dataclass(frozen=True)
-class PnsgdCalibration(Calibration):
-    """`Calibration` in passes over the data, with batches of b places and a projection radius R.
-
-    Attributes:
-        batch_size: b.
-        radius: R, or None for no projection; the claim then takes learning as converged.
-        distances: Z_1, Z_2, …, the bound on how far request s starts from retraining (W∞).
-    """
-
-    batch_size: int
-    radius: float | None
-    distances: tuple[float, ...]
-
-    @property
-    def batches(self) -> int:
-        """L = ⌈n/b⌉."""
-        return -(-self.n // self.batch_size)
-
-
-def calibrate(
-    problem,
-    *,
-    n: int,
-    epsilon: float,
-    delta: float,
-    noise_variance: float,
-    batch_size: int,
-    learn_epochs: int,
-    radius: float | None = None,
-    requests: int = 1,
-    edits_per_request: int = 1,
-    step_size: float | None = None,
-) -> PnsgdCalibration:
-    """The fewest passes K_1, …, K_i, at least one each, after which every release meets (ε, δ).
-
-    Z = 2ηGr / (b(1 - c^l)),  Z_1 = Z + 2R c^{Tl},  Z_{s+1} = Z_s c^{K_s l} + Z
-    K_s is the least with min_q [ε_s(q) + log(1/δ)/(q-1)] ≤ ε; the first request uses
-    the plain form and later ones the sharper one, as the authors do. All are linear in q, so the
-    condition is slope ≤ (√(log(1/δ) + ε) - √(log(1/δ)))².
-
-    Guarantee: (ε, δ)-unlearning against converged retraining with the same batches.
-    Assumes: convex, L-Lipschitz (or clipped single-index), β-smooth loss; η ≤ 1/(λ+β);
-        non-adaptive requests; replace-one; r records of one request may share a batch.
-
-    Args:
-        problem: the regularised problem, or its constants.
-        n: number of records. epsilon, delta: the target after every request.
-        noise_variance: σ². batch_size: b. learn_epochs: T.
-        radius: R > 0 of the projection; None takes learning as converged (T → ∞), unprojected.
-        requests: i, how many requests the claim covers. edits_per_request: r.
-        step_size: η; 1/(λ+β) unless given.
-    """
-    case = request_steps.setting(
-        problem,
-        n=n,
-        epsilon=epsilon,
-        delta=delta,
-        noise_variance=noise_variance,
-        learn_steps=learn_epochs,
-        requests=requests,
-        edits_per_request=edits_per_request,
-        step_size=step_size,
-    )
-    batch_size = _batch_size(batch_size, case.n)
-    radius = None if radius is None else float(checks.positive("radius", radius))
-    epochs, distances = passes(case, batch_size, radius)
-    best_order = 1 + math.sqrt(-math.log(case.delta)) / root_slope(case.epsilon, case.delta)
-    return case.calibration(
-        2 * case.noise_variance / case.problem.l2,
-        epochs,
-        [float(best_order)] * case.requests,
-        "published",
-        PnsgdCalibration,
-        batch_size=batch_size,
-        radius=radius,
-        distances=tuple(distances),
-    )
-
-
-def _batch_size(batch_size, n: int) -> int:
-    batch_size = int(checks.count("batch_size", batch_size))
-    if batch_size > n:
-        raise InputError(f"batch_size = {batch_size} is above n = {n}; give at most n.")
-    return batch_size
 
 
 def draw_order(key: Array, n: int, batch_size: int) -> Int[Array, "batches places"]:
