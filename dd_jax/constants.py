@@ -32,6 +32,8 @@ class LossConstants:
             the part of 2L in a label-DP certificate.
         domain: the declared bounds on records that the constants follow from, in words.
         established: "proved" for the catalogue, "declared" for a user's own loss.
+        caveat: what a reader must know of how records were brought into the domain, or nothing;
+            every certificate warns of it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class LossConstants:
     label_sensitivity: float | None = None
     domain: str = "any record"
     established: Established = "declared"
+    caveat: str = ""
 
     def __post_init__(self):
         for label in ("lipschitz", "smoothness", "bound", "label_sensitivity"):

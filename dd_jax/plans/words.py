@@ -164,6 +164,7 @@ def warnings(
     return tuple(
         text
         for text in (
+            plan.problem.loss.caveat,
             *_about_budgets(plan, eps),
             *_about_formulas(plan, question, eps),
             _about_risk(plan, numbers),

@@ -341,6 +341,17 @@ def test_assumptions_say_how_each_was_established():
     assert grounds["step size 0.909091 meets η ≤ 2/(2λ+β)"] == "checked on the plan"
 
 
+def test_a_caveat_of_the_domain_is_a_warning_of_every_certificate():
+    loss = dataclasses.replace(LOGISTIC.loss, caveat="the ranges were measured")
+    plan = dataclasses.replace(convex(), problem=dataclasses.replace(LOGISTIC, loss=loss))
+    issued = plan.certificate(adaptivity=1, request=2)
+    assert issued.warnings[0] == "the ranges were measured"
+    assert issued.warnings[1:] == convex().certificate(adaptivity=1, request=2).warnings
+    read = dd.Certificate.from_json(issued.to_json())
+    assert read == issued
+    assert read.is_genuine()
+
+
 def test_data_check_comes_from_the_data():
     import jax.numpy as jnp
 
