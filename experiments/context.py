@@ -1,6 +1,6 @@
 """What a figure's computation is given from outside: where to keep chunks, whom to tell."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Array, PyTree
 
 from dd_jax.ensemble import DEFAULT_CHUNK
-from experiments import chunks
+from experiments import chunks, progress, sweep
 
 
 def _silent(text: str) -> None:
@@ -40,5 +40,33 @@ class Context:
     ) -> PyTree:
         """`dd.over_seeds` as NumPy arrays, in chunks that a killed run finds again."""
         self.say(f"{name}: {num_seeds:,} seeds")
-        stream = chunks.Stream(self.folder, name, dict(self.config or {}), chunk)
-        return chunks.over_seeds(stream, fn, key, num_seeds, *args)
+        stream = chunks.Stream(self.folder, name, dict(self.config or {}), min(chunk, num_seeds))
+        report = progress.lines(name, self.say)
+        return chunks.over_seeds(stream, fn, key, num_seeds, *args, progress=report)
+
+    def sweep(
+        self,
+        name: str,
+        fn: Callable[..., PyTree],
+        key: Array,
+        num_seeds: int,
+        settings: Sequence[Any],
+        *,
+        traced: Sequence[str],
+        arguments: Callable[[Any], tuple] = lambda setting: (),
+        chunk: int = DEFAULT_CHUNK,
+        at_once: int | None = None,
+    ) -> list[PyTree]:
+        """`sweep.run`: outputs over seeds for every setting, in chunks that a killed run finds."""
+        self.say(f"{name}: {len(settings):,} settings × {num_seeds:,} seeds")
+        return sweep.run(
+            chunks.Stream(self.folder, name, dict(self.config or {}), chunk),
+            fn,
+            key,
+            num_seeds,
+            settings,
+            traced=traced,
+            arguments=arguments,
+            at_once=at_once,
+            progress=progress.lines(name, self.say),
+        )

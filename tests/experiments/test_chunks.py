@@ -1,13 +1,12 @@
 """Chunks on disk: the same bytes whatever happens on the way."""
 
+import errno
 import io
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,9 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from experiments import chunks
-from experiments.chunks import Folder, Stream
+from experiments import chunks, store
+from experiments.chunks import Stream
+from experiments.store import Folder
 
 KEY = jax.random.key(3)
 SCALE = jnp.float32(2)
@@ -51,8 +51,9 @@ def unbroken(tmp_path_factory):
 
 def the_folder(folder):
     (path,) = folder.iterdir()
-    listed = json.loads((path / chunks.MANIFEST).read_text(encoding="utf-8"))
-    return Folder(path, {name: value for name, value in listed.items() if name != "chunks"})
+    listed = store.read_manifest(path)
+    identity = {k: v for k, v in listed.items() if k not in ("chunks", "revisions")}
+    return Folder(path, identity)
 
 
 def test_chunks_are_what_one_run_without_them_gives(unbroken):
@@ -85,7 +86,7 @@ def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):
     assert contents(tmp_path) == contents(unbroken[0])
     np.testing.assert_array_equal(resumed["a"], unbroken[1]["a"])
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
-    assert the_folder(tmp_path).verify() == []
+    assert store.verify(tmp_path) == []
 
 
 def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, monkeypatch):
@@ -165,7 +166,7 @@ def forge(folder, victim, fields):
         named = dict(arrays) | fields
     buffer = io.BytesIO()
     np.savez(buffer, **named)
-    name = f"000001-{chunks.digest(buffer.getvalue())}.npz"
+    name = f"000001-{store.digest(buffer.getvalue())}.npz"
     (folder.path / name).write_bytes(buffer.getvalue())
     return name
 
@@ -208,7 +209,7 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
     folder = Folder.open(tmp_path, "x", {})
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    host = chunks.socket.gethostname()
+    host = store.socket.gethostname()
     names = (f".{host}.{dead.pid}.0.part", f".{host}.{os.getpid()}.99.part", ".elsewhere.1.0.part")
     for name in names:
         (folder.path / name).write_bytes(b"half")
@@ -217,16 +218,52 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
 
 
 def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path, monkeypatch):
+    """The kernel's own answer: what is written aside goes to a device that is always full."""
     folder = Folder.open(tmp_path, "x", {})
+    before = contents(tmp_path)
+    really_open = Path.open
 
-    def full(descriptor):
-        del descriptor
-        raise OSError(28, "No space left on device", str(folder.path))
+    def full(path, mode="r", *args, **kwargs):
+        if path.name.endswith(".part"):
+            return really_open(Path("/dev/full"), "wb")
+        return really_open(path, mode, *args, **kwargs)
 
-    monkeypatch.setattr(chunks.os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*x-"):
-        folder.write(0, [np.zeros(3)])
-    assert set(contents(folder.path)) == {chunks.MANIFEST}
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(OSError, match=r"No space left .*x-.*/000000-.*npz") as refused:
+        folder.write(0, [np.zeros(30_000)])
+    assert refused.value.errno == errno.ENOSPC
+    assert contents(tmp_path) == before
+
+
+def test_a_damaged_or_altered_manifest_is_found_and_written_again(unbroken, tmp_path, caplog):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    path = the_folder(tmp_path).path / store.MANIFEST
+    text = path.read_text()
+    name = f"{path.parent.name}/{store.MANIFEST}"
+    for other in (text[: len(text) // 2], text.replace('"n": 1', '"n": 2')):
+        path.write_text(other)
+        assert store.verify(tmp_path) == [name]
+        chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+        assert store.verify(tmp_path) == []
+        assert contents(tmp_path) == contents(unbroken[0])
+    assert "manifest.json is damaged" in caplog.text
+
+
+def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkeypatch):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(store, "revision", lambda: "0" * 40)
+    monkeypatch.setattr(dd, "over_seeds", None, raising=False)  # nothing is computed
+    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    listed = store.read_manifest(the_folder(tmp_path).path)
+    assert set(listed["revisions"]) == {
+        "0" * 40,
+        *store.read_manifest(the_folder(unbroken[0]).path)["revisions"],
+    }
+
+
+def test_the_revision_is_that_of_this_source_or_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "__file__", str(tmp_path / "store.py"))
+    assert store.revision.__wrapped__() is None
 
 
 def test_neighbours_are_those_of_the_library(tmp_path):
@@ -270,42 +307,3 @@ def test_bad_input_is_refused(tmp_path):
     taken.write_text("mine")
     with pytest.raises(dd.InputError, match="is a file"):
         Folder.open(taken, "x", {})
-
-
-CHILD = """
-import sys, time, pathlib
-import jax, jax.numpy as jnp
-sys.path.insert(0, sys.argv[2])
-import test_chunks as t
-from experiments import chunks
-def slowly(done, total):
-    print(done, flush=True)
-    time.sleep(0.05)
-chunks.over_seeds(t.stream(pathlib.Path(sys.argv[1])), t.draw, t.KEY, 11, t.SCALE, progress=slowly)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_beside_a_living_one(unbroken, tmp_path):
-    """One is killed after its first chunk, the other goes on; both began in an empty folder."""
-    here = os.path.dirname(__file__)
-    command = [sys.executable, "-c", CHILD, str(tmp_path), here]
-    children = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        for _ in range(2)
-    ]
-    killed, living = children
-    assert killed.stdout is not None
-    killed.stdout.readline()
-    time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    living.communicate()
-    assert killed.returncode == -signal.SIGKILL
-    assert living.returncode == 0
-    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
-    np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
-    assert contents(tmp_path) == contents(unbroken[0])
-    listed = json.loads((the_folder(tmp_path).path / chunks.MANIFEST).read_text())
-    assert list(listed["chunks"]) == ["000000", "000001", "000002"]
-    assert listed["config"] == {"n": 1}

@@ -1,0 +1,246 @@
+"""Chunks of numbers on disk: whole in their place or not there at all, and named by their bytes.
+
+A folder holds one stream of chunks and is named by the digest of everything that decides its
+numbers. Chunk k is a file that says which chunk of which stream it is and is named by the digest of
+its own bytes, written aside and renamed. Two processes on one folder write the same files. The
+manifest lists the identity, the chunks' digests, and the revisions of the program's source under
+which they were written: those inform and decide nothing, as the identity holds the program itself.
+Never loads JAX.
+"""
+
+import functools
+import hashlib
+import io
+import itertools
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dd_jax.errors import InputError
+
+MANIFEST = "manifest.json"
+# Hexadecimal digits that tell folders apart.
+SHORT = 16
+_COUNT = itertools.count()
+_LOG = logging.getLogger(__name__)
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of_json(value: Any) -> str:
+    """The digest of JSON values, whatever the order of their names."""
+    try:
+        return digest(json.dumps(value, sort_keys=True, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the configuration is not JSON ({error}); give plain values.") from None
+
+
+class Folder(NamedTuple):
+    """One stream on disk: its manifest and a file per chunk.
+
+    Attributes:
+        path: the folder.
+        identity: what its name is the digest of.
+    """
+
+    path: Path
+    identity: dict[str, Any]
+
+    @classmethod
+    def open(cls, results: Path, name: str, identity: dict[str, Any]) -> "Folder":
+        """The stream's folder, made if it is missing; what killed writers left there is removed."""
+        if not re.fullmatch(r"[\w.+=-]+", name):
+            raise InputError(
+                f"name = {name!r} cannot name a folder; give letters, digits and any of . + = - _."
+            )
+        if results.exists() and not results.is_dir():
+            raise InputError(f"{results} is a file; name a folder for the results.")
+        folder = cls(results / f"{name}-{digest_of_json(identity)[:SHORT]}", identity)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder._remove_leftovers()
+        if not read_manifest(folder.path):
+            folder.list_chunks()
+        return folder
+
+    def read(self, index: int) -> list[np.ndarray] | None:
+        """The leaves of a chunk; None where it is missing or not what was written in its place."""
+        for path in self._files(index):
+            leaves = self._leaves(path)
+            if leaves is not None:
+                return leaves
+            _LOG.warning("%s is damaged, short or misplaced; its seeds are computed again", path)
+        return None
+
+    def _leaves(self, path: Path) -> list[np.ndarray] | None:
+        """A file's leaves, if its bytes are whole and are this stream's chunk of that number."""
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:  # another process may have removed it just now
+            return None
+        if digest(content) != _digest_in(path):
+            return None
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            named = dict(arrays)
+        written_for = [str(named.pop(field, "")) for field in ("stream", "index")]
+        leaves = [named[f"leaf{k}"] for k in range(len(named))]
+        rows = {len(leaf) for leaf in leaves} - {self.identity["chunk"]}
+        found_in = [digest_of_json(self.identity), str(int(_number_in(path)))]
+        return leaves if written_for == found_in and not rows else None
+
+    def write(self, index: int, leaves: list[np.ndarray]) -> None:
+        """Put a chunk in its place at once; damaged files of the same chunk go."""
+        for leaf in leaves:
+            if leaf.dtype.kind not in "biufc":
+                raise InputError(f"outputs of type {leaf.dtype} cannot be stored; give numbers.")
+        buffer = io.BytesIO()
+        named: Any = {f"leaf{k}": leaf for k, leaf in enumerate(leaves)}
+        np.savez(buffer, stream=digest_of_json(self.identity), index=index, **named)
+        content = buffer.getvalue()
+        damaged = [path for path in self._files(index) if self._leaves(path) is None]
+        target = self.path / f"{index:06d}-{digest(content)}.npz"
+        place(target, content)
+        for path in damaged:
+            if path != target:
+                path.unlink(missing_ok=True)
+
+    def list_chunks(self) -> None:
+        """Write the manifest: the identity, the revisions, the digest of every chunk there is."""
+        chunks = {}
+        for path in self._files():
+            if _number_in(path) not in chunks or self._leaves(path) is not None:
+                chunks[_number_in(path)] = _digest_in(path)
+        revisions = {*read_manifest(self.path).get("revisions", []), revision()}
+        listed = self.identity | {"chunks": chunks, "revisions": sorted(revisions, key=str)}
+        place(self.path / MANIFEST, f"{json.dumps(listed, sort_keys=True, indent=1)}\n".encode())
+
+    def verify(self) -> list[str]:
+        """Names of the chunks that the manifest lists and that `read` would refuse."""
+        listed = read_manifest(self.path).get("chunks", {})
+        names = [f"{index}-{found}.npz" for index, found in listed.items()]
+        return [name for name in names if self._leaves(self.path / name) is None]
+
+    def _files(self, index: int | None = None) -> list[Path]:
+        prefix = "[0-9]*" if index is None else f"{index:06d}"
+        return sorted(self.path.glob(f"{prefix}-*.npz"))
+
+    def _remove_leftovers(self) -> None:
+        """Remove what writers of this machine left that are no longer running."""
+        host = re.escape(socket.gethostname())
+        for path in self.path.glob(".*.part"):
+            found = re.fullmatch(rf"\.{host}\.(\d+)\.\d+\.part", path.name)
+            if found and not _is_running(int(found.group(1))):
+                path.unlink(missing_ok=True)
+
+
+def verify(results: Path) -> list[str]:
+    """What is wrong in a folder of streams: manifests that are no manifest, chunks not as listed.
+
+    A folder whose manifest is whole is named by the digest of its identity, so that a manifest
+    altered by hand is found as well.
+    """
+    wrong = []
+    for path in sorted(path for path in results.iterdir() if path.is_dir()):
+        listed = read_manifest(path)
+        identity = {k: v for k, v in listed.items() if k not in ("chunks", "revisions")}
+        if not listed or not path.name.endswith(f"-{digest_of_json(identity)[:SHORT]}"):
+            wrong.append(f"{path.name}/{MANIFEST}")
+            continue
+        wrong.extend(f"{path.name}/{name}" for name in Folder(path, identity).verify())
+    return wrong
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """A folder's manifest; empty where there is none, or one that cannot be read."""
+    path = folder / MANIFEST
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        _LOG.warning("%s is damaged; it is written again", path)
+        return {}
+
+
+def place(target: Path, content: bytes) -> None:
+    """Write aside, flush to the disk, rename: no name is shared between writers.
+
+    Raises:
+        OSError: what the system says, with the name of the file that could not be written.
+    """
+    name = f".{socket.gethostname()}.{os.getpid()}.{next(_COUNT)}.part"
+    aside = target.with_name(name)
+    try:
+        with aside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(target)
+        _flush_folder(target.parent)
+    except OSError as error:
+        # A full disk is reported without a name.
+        raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@functools.cache
+def revision() -> str | None:
+    """The git revision of this source, "-dirty" where it was changed; None outside a checkout."""
+    here = Path(__file__)
+    command = ["git", "-C", str(here.parent)]
+    # An installed copy may lie in a checkout of something else.
+    commands = (
+        [*command, "ls-files", "--error-unmatch", here.name],
+        [*command, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+    )
+    try:
+        found = [
+            subprocess.run(
+                words,
+                capture_output=True,
+                check=True,
+                text=True,
+                env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+            )
+            for words in commands
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found[-1].stdout.strip()
+
+
+def _digest_in(path: Path) -> str:
+    return path.stem.split("-")[1]
+
+
+def _number_in(path: Path) -> str:
+    return path.stem.split("-")[0]
+
+
+def _flush_folder(path: Path) -> None:
+    """A rename outlives a power cut once its folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
