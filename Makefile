@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RESULTS ?= results
+SCALE ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test check bench data pictures format lock clean
+.PHONY: help setup report figures test check bench data pictures format lock clean
 
 help:
-	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html"
+	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
+	@echo "make figures  the same at another scale: make figures SCALE=full takes hours, and resumes"
 	@echo "make test     set up, then run the whole test suite"
 	@echo "make check    style, types, import layers"
 	@echo "make bench    speed as ratios to this machine's matrix product"
@@ -29,8 +31,8 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-report: $(READY)
-	$(BIN)/dd-jax report --results $(RESULTS)
+report figures: $(READY)
+	$(BIN)/dd-jax report --results $(RESULTS) --scale $(SCALE)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

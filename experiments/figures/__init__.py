@@ -9,6 +9,7 @@ A module of this package has
     plot(config, results)            a matplotlib figure of them
     caption(config, results)         what to see and which claim it tests, with this run's numbers
     tables(config, results)          optional: `Table`s that the page shows beside the figure
+    certificate(config)              optional: the `dd.Certificate` that the figure runs under
 
 so that a figure can be drawn anew from its saved arrays, without computing.
 """
@@ -43,8 +44,8 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Any]]
 
 
-def find(names: Sequence[str] = ()) -> list[ModuleType]:
-    """The modules of the named figures, all by default.
+def chosen(names: Sequence[str] = ()) -> list[str]:
+    """The named figures, all by default, in the order of the page.
 
     Raises:
         InputError: a name that is no figure's.
@@ -52,9 +53,9 @@ def find(names: Sequence[str] = ()) -> list[ModuleType]:
     for name in names:
         if name not in NAMES:
             raise InputError(f"there is no figure {name!r}; choose from {', '.join(NAMES)}.")
-    return [importlib.import_module(f"experiments.figures.{name}") for name in names or NAMES]
+    return [name for name in NAMES if not names or name in names]
 
 
-def name_of(figure: ModuleType) -> str:
-    """The figure's name: its module's."""
-    return figure.__name__.split(".")[-1]
+def load(name: str) -> ModuleType:
+    """The module of a figure."""
+    return importlib.import_module(f"experiments.figures.{name}")

@@ -81,6 +81,13 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     return results
 
 
+def certificate(config: Config) -> dd.Certificate:
+    """What the first request's deletion has, against a requester that saw the first release."""
+    train = data.load(config.dataset).train
+    problem, plan = make_plan(config, train)
+    return plan.certificate(1, 1, data_check=dd.losses.check_data(problem.loss, train))
+
+
 def _bounds(plan, num_requests: int) -> np.ndarray:
     """The certificate's bound on the expected excess risk of every release."""
     learned = [plan.certificate(request=1).risk_bound_learned]

@@ -1,9 +1,7 @@
 import dataclasses
 
-import numpy as np
 import pytest
 
-from experiments import report
 from experiments.context import Context
 from experiments.figures import risk_stream
 
@@ -40,11 +38,6 @@ def test_plot_and_caption_show_the_numbers_of_the_run(results):
     assert len(risk.lines) == 3
     caption = risk_stream.caption(SMALL, results)
     assert f"{results['fixed_accuracy'].mean(axis=0)[-1]:.3f} at the end" in caption
-
-
-def test_csv_lists_every_value():
-    text = report._as_csv({"a": np.array([[1.0, 2.0]]), "b": np.array(3.0)})
-    assert text.splitlines() == ["array,index,value", "a,0 0,1", "a,0 1,2", "b,,3"]
 
 
 def test_config_is_frozen():

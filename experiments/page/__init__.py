@@ -1,0 +1,204 @@
+"""The report's page: one file with its style, script and pictures inside, which loads nothing.
+
+The same figures give the same bytes: no date, and only times that were saved with the arrays.
+"""
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jinja2
+
+from dd_jax.plans import Certificate
+from experiments import environment
+from experiments.figures import Table
+from experiments.page import certificate_card
+
+Status = Literal["computed", "saved", "missing data", "failed"]
+# Columns of a table whose rows are claims that samples were held against.
+CLAIM_COLUMNS = ("certified", "exact", "audited", "verdict")
+MOST_CLAIMS = 6
+# Above this size a picture of many marks is shown as pixels.
+LARGEST_DRAWING = 1_000_000
+
+
+@dataclass(frozen=True)
+class Made:
+    """A figure as the page shows it, or why it is not there.
+
+    Attributes:
+        name: the figure's module. title: its heading.
+        status: whether it was computed, drawn from saved arrays, or could not be made.
+        problem: why it could not. command: what to run to get its data.
+        config: its settings. seconds: how long its arrays took. revision: of the source then.
+        caption: what to see. image: a picture as a data URL. files: label → file beside the page.
+        tables: tables below the figure. certificate: what it runs under.
+    """
+
+    name: str
+    title: str
+    status: Status
+    problem: str | None = None
+    command: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+    revision: str | None = None
+    caption: str = ""
+    image: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    certificate: Certificate | None = None
+
+
+class Claim(NamedTuple):
+    """A claim of a certificate beside the truth and what samples say.
+
+    Attributes:
+        words: what is claimed.
+        certified: the promise, an upper bound. exact: the truth, None where it is unknown.
+        audited: what samples prove, a lower bound. verdict: "refuted" or another word.
+        figure: the figure whose table has it.
+    """
+
+    words: str
+    certified: float
+    exact: float | None
+    audited: float
+    verdict: str
+    figure: str
+
+    @property
+    def refuted(self) -> bool:
+        """Whether samples prove more than was promised."""
+        return self.verdict == "refuted"
+
+
+def claims(made: Sequence[Made]) -> tuple[Claim, ...]:
+    """The rows of every table that has the columns of a claim; its first column has the words."""
+    found = []
+    for figure in made:
+        for table in figure.tables:
+            if set(CLAIM_COLUMNS) <= set(table.columns):
+                places = [list(table.columns).index(name) for name in CLAIM_COLUMNS]
+                for row in table.rows:
+                    certified, exact, audited, verdict = (_plain(row[k]) for k in places)
+                    words = str(row[0])
+                    found.append(Claim(words, certified, exact, audited, verdict, figure.name))
+    return tuple(found)
+
+
+def render(made: Sequence[Made], found: Sequence[Claim], scale: str) -> str:
+    """The whole page."""
+    shown = sorted(found, key=lambda claim: not claim.refuted)[:MOST_CLAIMS]
+    return _template().render(
+        figures=made,
+        claims=[_claim_card(claim) for claim in shown],
+        num_claims=len(found),
+        certificates=[
+            certificate_card.card(figure.title, figure.certificate)
+            for figure in made
+            if figure.certificate is not None
+        ],
+        scale=scale,
+        environment=_environment(made),
+        seeds=_seeds(made),
+    )
+
+
+def image(drawing: bytes, pixels: bytes) -> str:
+    """A data URL of the drawing (SVG), or of the pixels (PNG) where the drawing is too large."""
+    kind, content = ("svg+xml", drawing) if len(drawing) <= LARGEST_DRAWING else ("png", pixels)
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _claim_card(claim: Claim) -> dict[str, Any]:
+    """A claim with places, in percent, on an axis that begins at 0."""
+    numbers = [claim.certified, claim.exact, claim.audited]
+    right = 1.12 * max((x for x in numbers if x is not None and math.isfinite(x)), default=1.0)
+    places = [None if x is None or not right else min(100.0, 100 * x / right) for x in numbers]
+    named = zip(("certified_at", "exact_at", "audited_at"), places, strict=True)
+    return claim._asdict() | {"refuted": claim.refuted} | dict(named)
+
+
+def _environment(made: Sequence[Made]) -> dict[str, str]:
+    revisions = sorted({figure.revision for figure in made if figure.revision})
+    return {
+        "device": environment.device(),
+        "random numbers": environment.generator(),
+        "revision": ", ".join(revisions) or "not a clone",
+        **environment.versions(),
+    }
+
+
+def _seeds(made: Sequence[Made]) -> Table:
+    rows = [
+        (figure.name, name, value)
+        for figure in made
+        for name, value in figure.config.items()
+        if "seed" in name
+    ]
+    return Table("Seeds of every figure", ("figure", "setting", "value"), rows)
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """A Python value for a NumPy one; None for NaN."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _text(value: Any) -> str:
+    """Four significant digits for floats, whole numbers in full, a dash for nothing."""
+    value = _plain(value)
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else "∞" if value > 0 else "−∞"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value)) or "none"
+    return str(value)
+
+
+def _order(value: Any) -> str:
+    """What a column is sorted by: numbers as JavaScript reads them, nothing for no value."""
+    value = _plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | float):
+        number = float(value)
+        return repr(number) if math.isfinite(number) else f"{'-' * (number < 0)}Infinity"
+    return str(value)
+
+
+def _is_numeric(table: Table, column: int) -> bool:
+    cells = [_plain(row[column]) for row in table.rows]
+    return all(cell is None or isinstance(cell, int | float) for cell in cells)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _template() -> jinja2.Template:
+    here = jinja2.FileSystemLoader(Path(__file__).parent)
+    made = jinja2.Environment(
+        loader=here,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"text": _text, "order": _order, "duration": _duration}
+    made.tests["numeric"] = _is_numeric
+    return made.get_template("page.html.j2")

@@ -1,0 +1,57 @@
+"""A certificate as the page shows it: the claim, its numbers in words, and what it rests on."""
+
+from typing import Any
+
+from dd_jax.plans import Certificate
+
+
+def card(title: str, certificate: Certificate) -> dict[str, Any]:
+    """What the template needs; `title` is that of the figure which runs under the certificate."""
+    return {
+        "title": title,
+        "claim": certificate.claim,
+        "unit": _unit(certificate),
+        "numbers": _numbers(certificate),
+        "meaning": [
+            ("compared with", certificate.comparator),
+            ("seen by", certificate.observer),
+        ],
+        "plan": _plan(certificate),
+        "assumptions": [(a.statement, a.established) for a in certificate.assumptions],
+        "warnings": certificate.warnings,
+        "text": str(certificate),
+    }
+
+
+def _unit(certificate: Certificate) -> str:
+    if certificate.order is None:
+        return f"ε at δ = {certificate.delta:g}"
+    return f"Rényi divergence of order {certificate.order:g}"
+
+
+def _numbers(certificate: Certificate) -> list[tuple[str, float, str]]:
+    """(symbol, bound, what it bounds)."""
+    found = [
+        ("ε_dp", certificate.eps_dp, "a record that stays, in one release"),
+        ("ε_dd", certificate.eps_dd, "a deleted record, when the requester saw no release"),
+    ]
+    if certificate.adaptivity:
+        seen = f"a deleted record, when the requester saw {certificate.adaptivity} before"
+        found.append(("ε_dd", certificate.eps_dd_adaptive, seen))
+    found.append(
+        ("advantage", certificate.advantage_bound, "of any test for a deleted record, over chance")
+    )
+    if certificate.risk_bound is not None:
+        found.append(("risk", certificate.risk_bound, "mean excess empirical risk of any release"))
+    return found
+
+
+def _plan(certificate: Certificate) -> list[tuple[str, str]]:
+    plan = certificate.plan
+    return [
+        ("loss", f"{plan.problem.loss.name}, λ = {plan.problem.l2:g}"),
+        ("accountant", f"{plan.accountant}, {plan.kind}"),
+        ("records", f"n = {plan.n:,}, d = {plan.dim:,}"),
+        ("noise", f"σ² = {plan.noise_variance:.4g}, step size η = {plan.step_size:.4g}"),
+        ("steps", f"K_L = {plan.learn_steps:,} to learn, K_U = {plan.delete_steps:,} per request"),
+    ]
