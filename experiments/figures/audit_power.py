@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments import audit_runs, style
 from experiments.context import Context
+from experiments.figures import Table
 
 NUMBERS = ("audited", "exact", "certified", "paper", "detectable", "refuted")
 LEFT_EDGE = 3e-3
@@ -124,6 +125,16 @@ def _claim(axis: Axes, place: int, words: str, numbers: dict[str, float]) -> Non
         )
     nothing = "" if numbers["audited"] > LEFT_EDGE else " (nothing shown)"
     axis.text(LEFT_EDGE * 1.15, place + 0.3, words + nothing, fontsize=9)
+
+
+def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
+    """Every claim with its numbers, each a Rényi divergence of the configured order."""
+    columns = ("claim", "audited", "exact", "certified", "paper", "would be caught", "verdict")
+    rows = [
+        (words, *numbers[:5].tolist(), "refuted" if numbers[5] else "consistent")
+        for words, numbers in results.items()
+    ]
+    return [Table(f"Claims, as Rényi divergences of order {config.order:g}", columns, rows)]
 
 
 def caption(config: Config, results: dict[str, np.ndarray]) -> str:
