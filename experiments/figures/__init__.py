@@ -23,6 +23,8 @@ from dd_jax.errors import InputError
 
 # In the order of the page.
 NAMES = (
+    "two_phase",
+    "steps_needed",
     "savings",
     "risk_stream",
     "audit_power",
