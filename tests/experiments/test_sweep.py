@@ -1,0 +1,267 @@
+"""Sweeps: a setting's own numbers, one program for traced values, the same bytes after kills."""
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from experiments import chunks, progress, store, sweep
+from experiments.chunks import Stream
+from experiments.context import Context
+
+KEY = jax.random.key(3)
+SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Setting:
+    scale: float = 1.0
+    shift: float | None = None
+    size: int = 2
+
+
+TRACED = ("scale", "shift")
+SETTINGS = sweep.grid(Setting(), size=(2, 3), scale=(1.0, 2.0, 0.5), shift=(0.0, 1.0))
+CALLS = []
+
+
+def draw(key, setting, offset):
+    CALLS.append(setting)
+    noise = jax.random.normal(key, (setting.size,))
+    shift = 0.0 if setting.shift is None else setting.shift
+    return {"noise": noise, "value": shift + setting.scale * noise + offset, "scale": setting.scale}
+
+
+def offset(setting):
+    return (jnp.float32(setting.size),)
+
+
+def run(settings, folder=None, chunk=8, seeds=SEEDS, **options):
+    stream = Stream(folder, "draw", {}, chunk)
+    options = {"traced": TRACED, "arguments": offset} | options
+    return sweep.run(stream, draw, KEY, seeds, settings, **options)
+
+
+def contents(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A sweep with a folder: its results, the folder, and how often the function was traced."""
+    folder = tmp_path_factory.mktemp("kept")
+    CALLS.clear()
+    ticks = []
+    found = run(SETTINGS, folder, progress=lambda *at: ticks.append(at))
+    return found, folder, len(CALLS), ticks
+
+
+def test_every_setting_gets_its_own_numbers(kept):
+    results = kept[0]
+    assert len(results) == len(SETTINGS) == 12
+    for setting, found in zip(SETTINGS, results, strict=True):
+        assert found["value"].shape == (SEEDS, setting.size)
+        expected = setting.shift + setting.scale * found["noise"] + setting.size
+        np.testing.assert_allclose(found["value"], expected, rtol=1e-6)
+        np.testing.assert_array_equal(found["scale"], np.full(SEEDS, setting.scale, np.float32))
+
+
+def test_noise_differs_between_settings_and_seeds_and_not_with_the_grid(kept):
+    noise = np.stack([found["noise"][:, :2] for found in kept[0]])
+    assert len(np.unique(noise.reshape(-1, 2), axis=0)) == 12 * SEEDS
+    alone = run(SETTINGS[4:5])[0]
+    np.testing.assert_allclose(alone["noise"], kept[0][4]["noise"], rtol=1e-6)
+    words = store.digest_of_json(dataclasses.asdict(SETTINGS[4]))
+    key = jax.random.fold_in(KEY, 2)  # the third seed's
+    for word in (words[:8], words[8:16]):
+        key = jax.random.fold_in(key, jnp.uint32(int(word, 16)))
+    np.testing.assert_allclose(alone["noise"][2], jax.random.normal(key, (2,)), rtol=1e-6)
+
+
+def test_settings_that_differ_in_traced_numbers_share_one_program(kept, tmp_path):
+    """Blocks, settings and chunks add no trace: as many as one setting of each size needs."""
+    CALLS.clear()
+    run([SETTINGS[0], SETTINGS[6]], tmp_path)
+    assert kept[2] == len(CALLS) > 0
+    compiled = []
+
+    def listen(event, seconds, **details):
+        del seconds
+        if event.endswith("backend_compile_duration"):
+            compiled.append(details)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        settings = sweep.grid(Setting(size=2), scale=(7.0, 8.0, 9.0, 10.0, 11.0), shift=(3.0,))
+        run(settings, at_once=1, seeds=1)  # five blocks of one setting
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(compiled) == 1
+
+
+def test_groups_are_static_parts_and_a_missing_number_is_static():
+    settings = sweep.grid(Setting(), size=(2, 3), scale=(1.0, 2.0), shift=(None, 1.0))
+    found = [(group.places, group.traced) for group in sweep.groups(settings, TRACED)]
+    both = ("scale", "shift")
+    assert found == [([0, 2], ("scale",)), ([1, 3], both), ([4, 6], ("scale",)), ([5, 7], both)]
+
+
+def test_blocks_have_one_length_and_hold_every_place():
+    assert sweep._blocks([1, 2, 3, 4, 5, 6, 7], 3) == [[1, 2, 3], [4, 5, 6], [7, 7, 7]]
+    assert sweep._blocks([1, 2, 3, 4], 3) == [[1, 2], [3, 4]]
+    assert sweep._blocks([1, 2], 9) == [[1, 2]]
+
+
+def test_whole_numbers_stay_whole_and_mixed_ones_do_not():
+    whole, mixed = sweep.grid(Setting(), scale=(1, 2)), sweep.grid(Setting(), scale=(1, 2.5))
+    assert sweep._column(whole[:1], "scale", whole).dtype == jnp.int32
+    assert sweep._column(mixed[:1], "scale", mixed).dtype == jnp.float32
+
+
+def test_memory_is_bounded_and_progress_counts_every_run_once(kept):
+    _, folder, _, ticks = kept
+    for path in folder.iterdir():
+        manifest = store.read_manifest(path)
+        assert manifest["chunk"] * len(manifest["config"]["settings"]) <= 8
+    assert ticks[-1] == (60, 60)
+    done = [at for at, _ in ticks]
+    assert done == sorted(set(done))
+
+
+def test_the_manifest_says_what_was_run(kept):
+    manifests = [store.read_manifest(path) for path in kept[1].iterdir()]
+    settings = [setting for found in manifests for setting in found["config"]["settings"]]
+    assert {store.digest_of_json(found) for found in settings} == {
+        store.digest_of_json(dataclasses.asdict(setting)) for setting in SETTINGS
+    }
+    for found in manifests:
+        assert found["config"]["traced"] == ["scale", "shift"]
+        assert {"versions", "prng", "device", "program", "revisions", "chunks"} <= set(found)
+    assert store.verify(kept[1]) == []
+
+
+def test_a_whole_sweep_is_found_again_and_a_changed_one_is_not_mixed_in(kept, monkeypatch):
+    before = contents(kept[1])
+    monkeypatch.setattr(dd, "over_seeds", None, raising=False)  # nothing may be computed
+    again = run(SETTINGS, kept[1])
+    for one, other in zip(again, kept[0], strict=True):
+        np.testing.assert_array_equal(one["value"], other["value"])
+    assert contents(kept[1]) == before
+    monkeypatch.setattr(chunks, "version", lambda name: "99")
+    with pytest.raises(TypeError):  # another library version would be computed
+        run(SETTINGS, kept[1])
+    monkeypatch.undo()
+    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    with pytest.raises(TypeError):  # and another setting
+        run(sweep.grid(Setting(shift=0.0), scale=(1.0, 2.0)), kept[1])
+
+
+def test_a_truncated_chunk_is_named_and_made_again(kept, tmp_path, caplog):
+    run(SETTINGS[:1], tmp_path)
+    before = contents(tmp_path)
+    victim = next(tmp_path.glob("*/*.npz"))
+    victim.write_bytes(victim.read_bytes()[:-7])
+    assert store.verify(tmp_path) == [f"{victim.parent.name}/{victim.name}"]
+    run(SETTINGS[:1], tmp_path)
+    assert victim.name in caplog.text
+    assert contents(tmp_path) == before
+
+
+def test_bad_sweeps_are_refused():
+    with pytest.raises(dd.InputError, match="'scales' is no field of Setting; choose one of scale"):
+        sweep.grid(Setting(), scales=(1.0,))
+    for values in ((), (1.0, 1.0)):
+        with pytest.raises(dd.InputError, match="at least one value, none of them twice"):
+            sweep.grid(Setting(), scale=values)
+    with pytest.raises(dd.InputError, match="no setting to run"):
+        run([])
+    with pytest.raises(dd.InputError, match="given twice"):
+        run([SETTINGS[0], SETTINGS[0]])
+    with pytest.raises(dd.InputError, match="'height' cannot be traced"):
+        run(SETTINGS, traced=("height",))
+    with pytest.raises(dd.InputError, match="at_once = 0"):
+        run(SETTINGS, at_once=0)
+    with pytest.raises(dd.InputError, match="not JSON"):
+        run([Setting(scale=float("nan"))])
+
+
+def test_a_context_says_what_it_does_first_and_sweeps(tmp_path):
+    said = []
+    context = Context(said.append, tmp_path)
+    found = context.sweep(
+        "draws", draw, KEY, SEEDS, SETTINGS[:1], traced=TRACED, arguments=offset, chunk=8
+    )
+    assert said[0] == "draws: 1 settings × 5 seeds"
+    assert said[-1].startswith("draws: 5 of 5 runs")
+    np.testing.assert_allclose(found[0]["noise"], run(SETTINGS[:1])[0]["noise"], rtol=1e-6)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_progress_in_a_pipe_is_lines_and_the_first_comes_before_the_work(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    pipe = io.StringIO()
+    with progress.shown("sweep", stream=pipe) as tick:
+        assert pipe.getvalue() == "sweep: compiling …\n"
+        tick(90, 100)  # found on disk: no time went by
+        for done in (92, 94, 96):
+            clock[0] += 4.0
+            tick(done, 100)
+        clock[0] += 0.1
+        tick(98, 100)
+        tick(100, 100)
+    lines = pipe.getvalue().splitlines()[1:]
+    # 2 s a run, of which the pace has learned 1/2, 3/4, 7/8.
+    assert lines == [
+        "sweep: 92 of 100 runs, about 8 s left",
+        "sweep: 94 of 100 runs, about 9 s left",
+        "sweep: 96 of 100 runs, about 7 s left",
+        "sweep: 100 of 100 runs, 12 s",
+    ]
+
+
+def test_progress_on_a_terminal_is_a_bar():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    with progress.shown("sweep", stream=terminal) as tick:
+        tick(3, 12)
+        tick(12, 12)
+    assert "12/12" in terminal.getvalue()
+
+
+@pytest.mark.slow
+def test_twenty_kills_and_the_same_bytes(tmp_path):
+    """SIGKILL inside writes, at random moments of starting up and of working; each life resumes."""
+    script = Path(__file__).parent / "killed_sweeps.py"
+    # Forks are taken before a backend runs, so JAX's warning of them does not apply.
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["kept"]) == 20
+    assert found["leftovers"] >= 1  # a kill did hit a file half written
+    assert found["kept"] == sorted(found["kept"])
+    assert len(set(found["kept"])) > 10
+    assert found["kept"][-1] < 120  # there was work left at the last kill
+    assert contents(tmp_path / "broken") == contents(tmp_path / "unbroken")
+    assert len(contents(tmp_path / "broken")) == 121
+    assert store.verify(tmp_path / "broken") == []
