@@ -25,6 +25,8 @@ COMMANDS = {
     "data": "what data there are, and the pinned fetcher",
     "plan": "budgets to step size, noise and steps, with the certificate of what they give",
     "report": "every figure and table, and one page that shows them",
+    "run": "learn on your data, serve deletions, and show what each costs and what is certified",
+    "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
 }
 
 BAD_INPUT, INTERNAL_ERROR = 2, 3

@@ -7,8 +7,13 @@ from typing import Any
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """One JSON object on standard output; NaN and infinity become null, as JSON has neither."""
-    print(json.dumps(_plain(values), ensure_ascii=False, indent=2))
+    """One JSON object on standard output."""
+    print(json_text(values))
+
+
+def json_text(values: Mapping[str, Any]) -> str:
+    """One JSON object; NaN and infinity become null, as JSON has neither."""
+    return json.dumps(_plain(values), ensure_ascii=False, indent=2)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,227 @@
+"""A user's own CSV or NPZ file as a binary task with rows in the unit ball and labels ±1."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dd_jax.data.own_csv import RawTable, closest, listed, read_csv
+from dd_jax.data.scaling import Bounds, scale
+from dd_jax.errors import InputError
+from dd_jax.types import Labelled
+
+DEFAULT_TEST_FRACTION = 0.25
+
+
+class OwnData(NamedTuple):
+    """A task made from a file.
+
+    Attributes:
+        train: the private records.
+        test: held-out records, perhaps none.
+        rows: the file's row of each training record.
+        columns: names of the features.
+        classes: the labels that became -1 and +1.
+        preprocessing: what was done to the features, in words.
+        caveat: why certificates do not cover that, or nothing.
+    """
+
+    train: Labelled
+    test: Labelled
+    rows: np.ndarray
+    columns: tuple[str, ...]
+    classes: tuple[str, str]
+    preprocessing: str
+    caveat: str
+
+
+def load_file(
+    path: Path,
+    *,
+    label: str | None = None,
+    features: str | None = None,
+    drop: Sequence[str] = (),
+    delimiter: str | None = None,
+    bounds: Bounds | None = None,
+    test_fraction: float = DEFAULT_TEST_FRACTION,
+    seed: int = 0,
+    keep: Sequence[int] = (),
+    least_training: int = 2,
+) -> OwnData:
+    """Read, check, split and scale a file of records with two classes.
+
+    Args:
+        path: a CSV file with a header, or an NPZ file; nothing in it is executed.
+        label: the label's column or array; an NPZ file's is "label" unless given.
+        features: an NPZ file's feature array, "features" unless given.
+        drop, delimiter: for a CSV file; see `read_csv`.
+        bounds: what is declared of the features; None measures them.
+        test_fraction: share of rows to hold out, 0 for none; they are drawn by the seed.
+        seed: of the split.
+        keep: rows that must be among the training records (those to be deleted).
+        least_training: the fewest training records that the caller can work with.
+
+    Raises:
+        InputError: a file that cannot be used; the message says where it is wrong.
+    """
+    if not 0 <= test_fraction < 1:
+        raise InputError(f"--test-fraction {test_fraction:g}; give a share from 0 to below 1.")
+    raw = _read(path, label, features, drop, delimiter)
+    classes, signs = _two_classes(path, "label" if label is None else label, raw.label)
+    check_rows(path, keep, len(signs))
+    held_out = _held_out(path, len(signs), test_fraction, seed, keep, least_training)
+    if len(set(signs[~held_out])) < 2:
+        raise InputError(
+            f"the {np.sum(~held_out)} training rows of {path} hold only one of the two classes; "
+            f"give another --seed, a smaller --test-fraction or more rows."
+        )
+    scaled = scale(bounds or Bounds(), raw.columns, raw.features, ~held_out)
+    return OwnData(
+        _labelled(scaled.features[~held_out], signs[~held_out]),
+        _labelled(scaled.features[held_out], signs[held_out]),
+        np.flatnonzero(~held_out),
+        raw.columns,
+        classes,
+        scaled.words,
+        scaled.caveat,
+    )
+
+
+def _labelled(features: np.ndarray, label: np.ndarray) -> Labelled:
+    return Labelled(jnp.asarray(features, jnp.float32), jnp.asarray(label, jnp.float32))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _read(path: Path, label, features, drop, delimiter) -> RawTable:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a CSV or NPZ file in it.")
+    if not path.is_file():
+        raise InputError(f"no file {path}; check the name.")
+    if path.suffix.lower() == ".npz":
+        if drop or delimiter is not None:
+            raise InputError(f"--drop and --delimiter are for CSV files, not {path}; leave them.")
+        return read_npz(path, features=features or "features", label=label or "label")
+    if features is not None:
+        raise InputError(f"--features is for NPZ files, not {path}; drop it, or use --drop.")
+    if label is None:
+        raise InputError(f"--label is missing; name the column of {path} that holds the classes.")
+    return read_csv(path, label=label, drop=drop, delimiter=delimiter)
+
+
+def read_npz(path: Path, *, features: str = "features", label: str = "label") -> RawTable:
+    """The records of an NPZ file: an n × d array of numbers and n labels.
+
+    Raises:
+        InputError: no such arrays, arrays of Python objects (a pickle is never executed), other
+            shapes, or numbers that are not finite.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            for name in (features, label):
+                if name not in stored.files:
+                    raise InputError(
+                        f"{path} has no array {name!r}; {closest(name, stored.files)}."
+                    )
+            numbers, labels = _array(path, stored, features), _array(path, stored, label)
+    except (zipfile.BadZipFile, ValueError, EOFError, AttributeError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is no readable NPZ file; write it with numpy.savez.") from None
+    _check_arrays(path, features, numbers, label, labels)
+    columns = tuple(f"{features}[:, {i}]" for i in range(numbers.shape[1]))
+    return RawTable(columns, numbers.astype(np.float64), np.array([str(v) for v in labels]))
+
+
+def _array(path: Path, stored, name: str) -> np.ndarray:
+    try:
+        return stored[name]
+    except ValueError:
+        raise InputError(
+            f"array {name!r} of {path} holds Python objects, which are never loaded; save numbers "
+            f"(or text labels) as a plain array."
+        ) from None
+
+
+def _check_arrays(path: Path, features: str, numbers, label: str, labels) -> None:
+    if numbers.ndim != 2 or not numbers.size:
+        raise InputError(
+            f"array {features!r} of {path} has shape {numbers.shape}; give n × d, not empty."
+        )
+    if not (np.issubdtype(numbers.dtype, np.number) or numbers.dtype == bool) or np.iscomplexobj(
+        numbers
+    ):
+        raise InputError(
+            f"array {features!r} of {path} has dtype {numbers.dtype}; give real numbers."
+        )
+    if labels.shape != (len(numbers),):
+        raise InputError(
+            f"array {label!r} of {path} has shape {labels.shape}, but there are {len(numbers)} "
+            f"records; give one label per record, shape ({len(numbers)},)."
+        )
+    wrong = np.argwhere(~np.isfinite(numbers.astype(np.float64)))
+    if len(wrong):
+        row, column = wrong[0]
+        raise InputError(
+            f"{path} has {len(wrong):,} NaN or infinite values, the first in row {row}, column "
+            f"{column} of {features!r}; remove or impute those rows first."
+        )
+    if np.issubdtype(labels.dtype, np.inexact) and not np.isfinite(labels).all():
+        row = int(np.flatnonzero(~np.isfinite(labels))[0])
+        raise InputError(f"row {row} of {path} has label {labels[row]}; remove that row first.")
+
+
+# --- classes, rows, split -------------------------------------------------------------------------
+
+
+def _two_classes(path: Path, name: str, label: np.ndarray) -> tuple[tuple[str, str], np.ndarray]:
+    """The two values in order and ±1 for each row; 1 and 1.0 are one value."""
+    try:
+        values, signs = np.unique(label.astype(np.float64), return_inverse=True)
+        names = [f"{value:.15g}" for value in values]
+    except ValueError:
+        values, signs = np.unique(label, return_inverse=True)
+        names = [str(value) for value in values]
+    if len(names) == 1:
+        raise InputError(
+            f"label {name!r} of {path} is {names[0]!r} in every row; two classes are needed."
+        )
+    if len(names) > 2:
+        raise InputError(
+            f"label {name!r} of {path} has {len(names)} values ({listed(names)}); two classes are "
+            f"needed: keep the rows of two, or make a label that is one against the rest."
+        )
+    return (names[0], names[1]), np.where(signs == 1, 1.0, -1.0)
+
+
+def check_rows(name: Path | str, rows: Sequence[int], n: int) -> None:
+    """Refuse rows that are not there or named twice."""
+    for place, row in enumerate(rows):
+        if not 0 <= row < n:
+            raise InputError(f"--rows {row}: {name} has rows 0 to {n - 1}; name one of those.")
+        if row in rows[:place]:
+            raise InputError(f"--rows {row} is named twice; a record is deleted once.")
+
+
+def _held_out(path, n, fraction, seed, keep, least_training) -> np.ndarray:
+    """Which rows are held out, drawn from those that need not be kept."""
+    least_training = max(least_training, len(keep))
+    # 30 · 0.1 is a rounding above 3, which must not make a fourth row.
+    number = int(np.ceil(n * fraction - 1e-9))
+    if n - number < least_training:
+        least = int(np.ceil(least_training / (1 - fraction) - 1e-9))
+        raise InputError(
+            f"{path} has {n} rows, of which {n - number} train and {number} are held out, too few: "
+            f"{least_training} must train (those to be deleted, and 2 that stay), so give at least "
+            f"{least} rows, fewer --requests or a smaller --test-fraction."
+        )
+    free = np.setdiff1d(np.arange(n), np.asarray(keep, int))
+    drawn = np.asarray(jax.random.permutation(jax.random.key(seed), len(free)))[:number]
+    held_out = np.zeros(n, bool)
+    held_out[free[drawn]] = True
+    return held_out

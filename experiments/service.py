@@ -1,0 +1,214 @@
+"""A stream of deletions as an operator would serve it: risk, accuracy, cost and certificate.
+
+Only the model is kept between requests. A deleted row is replaced by the loss's null record, and
+every release is judged on the database it was trained on.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import dd_jax as dd
+from dd_jax import erm, requesters
+from dd_jax.constants import DataCheck
+from dd_jax.data.own_file import OwnData
+from dd_jax.errors import InputError
+
+CHUNK = 10
+# Products of one number of a record with one of a model: about a day on one core.
+MOST_WORK = 1e14
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is run.
+
+    Attributes:
+        problem, plan: the regularised problem, and a convex plan for it.
+        train: the private records. test: held-out records, perhaps none.
+        stream: rows of `train` that each request deletes, requests × r.
+        data_check: says that every training record is in the loss's domain.
+    """
+
+    problem: dd.Problem
+    plan: dd.Plan
+    train: dd.Labelled
+    test: dd.Labelled
+    stream: np.ndarray
+    data_check: DataCheck
+
+
+def make(
+    data: OwnData,
+    stream: np.ndarray,
+    *,
+    loss: str,
+    l2: float,
+    intercept: bool,
+    **budgets: Any,
+) -> Service:
+    """The service of a file or task: its problem, and a plan that meets the budgets.
+
+    Args:
+        data: records with rows in the unit ball, and how they got there.
+        stream: rows of the training records to delete, requests × r.
+        loss: name of a loss of the catalogue. l2: λ.
+        intercept: whether a constant 1 is appended to the features.
+        **budgets: as `dd.plan_convex` takes them.
+    """
+    norm = 1.0
+    if intercept:
+        data = data._replace(train=_with_ones(data.train), test=_with_ones(data.test))
+        words = f"{data.preprocessing}, then a constant 1 appended"
+        data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
+    made = getattr(dd.losses, loss)(feature_norm=norm)
+    problem = dd.Problem(_with_scaling(made, data), l2)
+    n, dim = data.train.features.shape
+    plan = dd.plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
+    check = dd.losses.check_data(problem.loss, data.train)
+    return Service(problem, plan, data.train, data.test, stream, check)
+
+
+def _with_ones(records: dd.Labelled) -> dd.Labelled:
+    ones = jnp.ones((len(records.label), 1), records.features.dtype)
+    return records._replace(features=jnp.concatenate([records.features, ones], axis=1))
+
+
+def _with_scaling(loss: dd.losses.Loss, data: OwnData) -> dd.losses.Loss:
+    """The loss whose certificates say how records were brought into its domain."""
+    domain = f"{loss.domain.describe}; features {data.preprocessing}"
+    constants = replace(loss.constants, domain=domain, caveat=data.caveat)
+    return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
+
+
+class Seconds(NamedTuple):
+    """Wall time of one model on this machine: compiling both programs, learning, one request."""
+
+    compile: float
+    learn: float
+    request: float
+
+
+class Served(NamedTuple):
+    """What runs of a service showed.
+
+    Attributes:
+        risk: excess risk of every release on its own database, seeds × (requests + 1).
+        accuracy: share of held-out records that it classifies, the same shape; None without any.
+        exact_accuracy: the same of the exact minimisers, without noise, (requests + 1); or None.
+        zero_risk: excess risk of the model θ = 0 on the first database.
+        risk_error: how much the excess risks can be too small, because the minimisers are exact to
+            rounding only: the largest ‖∇ℒ(θ*)‖²/(2λ).
+        seconds: wall time.
+    """
+
+    risk: np.ndarray
+    accuracy: np.ndarray | None
+    exact_accuracy: np.ndarray | None
+    zero_risk: float
+    risk_error: float
+    seconds: Seconds
+
+
+def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]) -> Served:
+    """Learn and serve the stream for many seeds, and judge every release.
+
+    Args:
+        service: what is run.
+        seeds: how many independent runs. seed: of all of them.
+        say: told what is being done.
+    """
+    _check_work(service.plan, len(service.stream), seeds)
+    mechanism = dd.noisy_gd.mechanism(service.problem, service.plan)
+    edits = [dd.deletion(service.problem.loss, service.train, rows) for rows in service.stream]
+    timing_key, run_key = jax.random.split(jax.random.key(seed))
+    say("compiling, and timing one model")
+    seconds = _timed(mechanism, service.train, edits[0], timing_key)
+    longest = seeds * (seconds.learn + len(edits) * seconds.request)
+    say(f"learning and serving {seeds} seeds, in at most about {longest:.2g} s")
+    requester = requesters.fixed_stream(requesters.stack_edits(edits))
+
+    def releases(key, train):
+        _, transcript = dd.interact(
+            key, mechanism, requester, train, num_requests=len(service.stream)
+        )
+        return transcript.releases
+
+    def progress(done, total):
+        say(f"{done} of {total} seeds")
+
+    models = dd.over_seeds(releases, run_key, seeds, service.train, chunk=CHUNK, progress=progress)
+    say("judging releases against exact minimisers")
+    return _judged(service, models, edits, seconds)
+
+
+def _check_work(plan: dd.Plan, requests: int, seeds: int) -> None:
+    steps = plan.learn_steps + requests * plan.delete_steps
+    if float(plan.n * plan.dim) * steps * seeds > MOST_WORK:
+        raise InputError(
+            f"learning takes {plan.learn_steps:,} steps and a request {plan.delete_steps:,}, each "
+            f"over {plan.n:,} records of {plan.dim} numbers, too many for {seeds} seeds; give a "
+            f"larger --l2, larger budgets or fewer --seeds."
+        )
+
+
+def _timed(mechanism, train, edit, key) -> Seconds:
+    """Both programs compiled ahead and run apart, as a curator with one model would."""
+    learn_key, *delete_keys = jax.random.split(key, 4)
+    start = time.perf_counter()
+    learn = jax.jit(mechanism.learn).lower(learn_key, train).compile()
+    state = jax.eval_shape(mechanism.learn, learn_key, train)
+    delete = jax.jit(mechanism.delete).lower(learn_key, train, edit, state).compile()
+    compiled = time.perf_counter()
+    model = jax.block_until_ready(learn(learn_key, train))
+    learned = time.perf_counter()
+    served = []
+    for delete_key in delete_keys:
+        before = time.perf_counter()
+        jax.block_until_ready(delete(delete_key, train, edit, model))
+        served.append(time.perf_counter() - before)
+    return Seconds(compiled - start, learned - compiled, statistics.median(served))
+
+
+def _judged(service: Service, models, edits, seconds: Seconds) -> Served:
+    """Every release on its own database; the minimisers follow the stream, each from the last."""
+    problem, test = service.problem, service.test
+
+    @jax.jit
+    def minimise(database, start):
+        found = erm.minimise(problem, database, start)
+        return found.params, found.gradient_norm
+
+    @jax.jit
+    def excess(models, database, optimum):
+        return jax.vmap(lambda model: erm.excess_risk(problem, model, database, optimum))(models)
+
+    zero, database = problem.loss.template(service.train), service.train
+    risks, optima, norms = [], [zero], []
+    for number in range(models.shape[1]):
+        if number:
+            database = dd.apply_edit(database, edits[number - 1])
+        optimum, norm = minimise(database, optima[-1])
+        risks.append(excess(models[:, number], database, optimum))
+        optima.append(optimum)
+        norms.append(float(norm))
+    exact = accuracy = None
+    if len(test.label):
+        accuracy = np.asarray(_accuracy(models, test))
+        exact = np.asarray(_accuracy(jnp.stack(optima[1:]), test))
+    zero_risk = float(excess(zero[None], service.train, optima[1])[0])
+    risk_error = max(norms) ** 2 / (2 * float(problem.l2))
+    return Served(np.stack(risks, axis=1), accuracy, exact, zero_risk, risk_error, seconds)
+
+
+@jax.jit
+def _accuracy(models, test: dd.Labelled):
+    """Share of records on the right side; the boundary itself is wrong."""
+    return jnp.mean(models @ test.features.T * test.label > 0, axis=-1)

@@ -1,0 +1,177 @@
+"""What a served stream says: a line per release, the answer as one object, and its files."""
+
+import json
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import dd_jax as dd
+from dd_jax.data.own_file import OwnData
+from dd_jax.errors import InputError
+from dd_jax.guarantees import utility
+from experiments.service import Served, Service
+
+# Of all intervals of a table together.
+CONFIDENCE = 0.95
+
+
+def lines(service: Service, served: Served, adaptivity: int) -> list[dict[str, Any]]:
+    """A dictionary for every release, the learned model first, then one for every request.
+
+    Args:
+        service, served: what was run and what it showed.
+        adaptivity: p; a requester saw at most p releases, and at most the i there were.
+    """
+    plan = service.plan
+    found = [_measured(served, 0) | _learned(plan)]
+    worst = 0.0
+    for request, rows in enumerate(service.stream, start=1):
+        issued = plan.certificate(min(adaptivity, request), request)
+        worst = max(worst, issued.eps_dd_request)
+        found.append(
+            _measured(served, request)
+            | {
+                "rows": rows.tolist(),
+                "risk_bound": issued.risk_bound_request,
+                "gradients": plan.delete_gradients,
+                **_retraining(plan, issued.risk_bound_request),
+                "eps_dd": issued.eps_dd_adaptive,
+                "eps_dd_so_far": worst,
+                "advantage_bound": issued.advantage_bound,
+            }
+        )
+    return found
+
+
+def _learned(plan: dd.Plan) -> dict[str, Any]:
+    return {
+        "rows": [],
+        "risk_bound": plan.certificate().risk_bound_learned,
+        "gradients": plan.learn_gradients,
+        **dict.fromkeys(("relearn_ratio", "same_risk_ratio", "ratio")),
+        "eps_dd": None,
+        "eps_dd_so_far": None,
+        "advantage_bound": None,
+    }
+
+
+def _retraining(plan: dd.Plan, risk_bound: float) -> dict[str, float | None]:
+    """Gradients of retraining over those of a request, in two ways, and the smaller of the two.
+
+    Learning again as planned, and learning until the risk bound is that of the request.
+    """
+    relearn = plan.learn_steps / plan.delete_steps
+    steps = same_risk_steps(plan, risk_bound)
+    same_risk = None if steps is None else steps / plan.delete_steps
+    smaller = relearn if same_risk is None else min(relearn, same_risk)
+    return {"relearn_ratio": relearn, "same_risk_ratio": same_risk, "ratio": smaller}
+
+
+def _measured(served: Served, request: int) -> dict[str, Any]:
+    values: dict[str, Any] = {"request": request}
+    releases = served.risk.shape[1]
+    for name, found in (("excess_risk", served.risk), ("accuracy", served.accuracy)):
+        mean = low = high = None
+        if found is not None:
+            mean, low, high = mean_interval(found[:, request], 1 - (1 - CONFIDENCE) / releases)
+        values |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+    exact = served.exact_accuracy
+    return values | {"exact_accuracy": None if exact is None else float(exact[request])}
+
+
+def mean_interval(
+    values: np.ndarray, confidence: float
+) -> tuple[float, float | None, float | None]:
+    """The mean and its t-interval, None from a single value."""
+    values = np.asarray(values, np.float64)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, None, None
+    error = float(values.std(ddof=1)) / len(values) ** 0.5
+    half = error * float(stats.t.isf((1 - confidence) / 2, len(values) - 1))
+    return mean, mean - half, mean + half
+
+
+def same_risk_steps(plan: dd.Plan, target: float) -> int | None:
+    """Fewest steps from scratch, with the plan's noise, whose risk bound is within the target.
+
+    None where rounding leaves no room between the target and the least that the noise allows.
+    """
+    problem = plan.problem
+    try:
+        steps = utility.learn_steps_convex(
+            problem.lipschitz,
+            problem.l2,
+            problem.loss.smoothness,
+            plan.noise_variance,
+            plan.dim,
+            plan.step_size,
+            target,
+            plan.init_variance,
+        )
+    except InputError:
+        return None
+    return max(1, int(steps))
+
+
+# --- the whole answer -----------------------------------------------------------------------------
+
+_PLAN = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
+
+
+def summary(
+    name: str, data: OwnData, service: Service, served: Served, adaptivity: int
+) -> tuple[dict[str, Any], dd.Certificate]:
+    """Everything that was found as JSON values, and the certificate of the whole stream.
+
+    Args:
+        name: of the data. data: as loaded.
+        service, served: what was run and what it showed.
+        adaptivity: p.
+    """
+    plan, requests = service.plan, len(service.stream)
+    certificate = plan.certificate(
+        min(adaptivity, requests), requests, data_check=service.data_check
+    )
+    values = {
+        "data": {
+            "name": name,
+            "training_rows": plan.n,
+            "held_out_rows": len(service.test.label),
+            "features": len(data.train.features[0]),
+            "parameters": plan.dim,
+            "classes": dict(zip(("-1", "1"), data.classes, strict=True)),
+            "preprocessing": data.preprocessing,
+            "measured_bounds": bool(data.caveat),
+            "majority_accuracy": _majority(data),
+        },
+        "plan": {key: getattr(plan, key) for key in _PLAN}
+        | {"loss": plan.problem.loss.name, "l2": plan.problem.l2, "accountant": plan.accountant}
+        | {"order": plan.order, "delta": plan.delta, "edits_per_request": plan.edits_per_request},
+        "requests": _with_file_rows(lines(service, served, adaptivity), data),
+        "learn_gradients": plan.learn_gradients,
+        "request_gradients": plan.delete_gradients,
+        "seeds": len(served.risk),
+        "confidence": CONFIDENCE,
+        "risk_of_zero": served.zero_risk,
+        "risk_error": served.risk_error,
+        "kept": {"model": plan.dim, "secret": 0},
+        "seconds": served.seconds._asdict(),
+        "warnings": list(certificate.warnings),
+        "certificate": json.loads(certificate.to_json()),
+    }
+    return values, certificate
+
+
+def _majority(data: OwnData) -> float | None:
+    """Held-out accuracy of always naming the more frequent class of the training rows."""
+    if not len(data.test.label):
+        return None
+    sign = 1.0 if np.mean(data.train.label) >= 0 else -1.0
+    return float(np.mean(np.asarray(data.test.label) == sign))
+
+
+def _with_file_rows(found: list[dict], data: OwnData) -> list[dict]:
+    """Rows by their number in the file instead of among the training records."""
+    return [line | {"rows": [int(data.rows[row]) for row in line["rows"]]} for line in found]
