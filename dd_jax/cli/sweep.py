@@ -1,0 +1,277 @@
+"""`dd-jax sweep`: a grid of budgets, regularisers and noise on one data set, over many seeds."""
+
+import csv
+import io
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from dd_jax.cli.output import json_text, number, print_json, print_table
+from dd_jax.errors import InputError
+from dd_jax.intervals import check_confidence, simultaneous
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sweep settings on one data set: what each costs, and the risk and accuracy it gives.
+
+    Options that take several values span a grid; every combination is planned by the optimal
+    accountant, learned, asked to delete its first records one by one, and judged, over --seeds
+    seeds. Excess risk is that of a released model on the current database, beside the certified
+    bound on its mean; accuracy is held out.
+
+    Two regularisers and two privacy budgets, (ε, δ):
+        dd-jax sweep --l2 0.01 0.05 --eps-dp 0.5 1 --delta 1e-5
+
+    More noise than privacy asks for, which saves deletion steps:
+        dd-jax sweep --noise-variance 0.01 0.1 --eps-dd 0.1 0.01 --results noise
+
+    Writes sweep.csv and sweep.json, and chunks of seeds under sweep/: a killed sweep goes on where
+    it stopped and ends with the same bytes; a sweep with other settings, data or library versions
+    never uses them. A setting that no plan can meet is listed with the reason. Exit status 1: a
+    mean was above its certified risk bound, beyond what chance explains.
+    """
+
+    data: str = "digits-3-vs-8"
+    """A task of `dd-jax data`."""
+    l2: tuple[float, ...] = (0.05,)
+    """λ of the regulariser (λ/2)‖θ‖²."""
+    eps_dp: tuple[float, ...] = (1.0,)
+    """Privacy budget of one release."""
+    eps_dd: tuple[float, ...] = (0.1,)
+    """What may remain of one deleted record."""
+    noise_variance: tuple[float, ...] = ()
+    """Noise variance σ²; the least that the budgets allow by default."""
+    clip_norm: tuple[float, ...] = ()
+    """Clip every record's gradient to this norm; no clipping by default."""
+    step_size: tuple[float, ...] = ()
+    """Step size η; 1/(λ+β) by default."""
+    records: tuple[int, ...] = ()
+    """n, the first records of the training set; all by default. Each n compiles once more."""
+    order: float | None = None
+    """Rényi order q of the budgets, 2 unless --delta is given."""
+    delta: float | None = None
+    """δ, if the budgets are the ε of (ε, δ)."""
+    requests: int = 10
+    """Deletions that are served, one record each."""
+    seeds: int = 100
+    """Interactions of every setting."""
+    confidence: float = 0.95
+    """Confidence of all intervals of the table together."""
+    chunk: int = 1024
+    """Interactions in memory at once."""
+    seed: int = 0
+    """Seed of all randomness."""
+    results: Path = Path("results")
+    """Folder to write to; made if it is missing."""
+    resume: bool = True
+    """Use the chunks that are there."""
+    json: Switch = False
+    """Print one JSON object."""
+
+
+_GRID = ("l2", "eps_dp", "eps_dd", "noise_variance", "clip_norm", "step_size")
+_MEASURED = ("risk_learned", "risk_edited", "accuracy_learned", "accuracy_edited")
+_BOUNDS = {"risk_learned": "risk_bound_learned", "risk_edited": "risk_bound_request"}
+
+
+def main(config: Config) -> int:
+    """Sweep, save and print; returns the exit status."""
+    _check(config)
+    print("dd-jax sweep: starting JAX …", file=sys.stderr, flush=True)
+    import jax
+
+    from dd_jax import data
+    from experiments import deletion_sweep, progress, sweep
+    from experiments.chunks import Stream
+
+    dataset = data.load(config.data)
+    questions = _questions(config, dataset, sweep.grid, deletion_sweep.Question)
+    start = time.monotonic()
+    stream = Stream(config.results / "sweep", config.data, {}, config.chunk, config.resume)
+
+    def run(settings):
+        label = f"{len(settings)} settings × {config.seeds} seeds"
+        with progress.shown(label) as tick:
+            return sweep.run(
+                stream,
+                deletion_sweep.judged,
+                jax.random.key(config.seed),
+                config.seeds,
+                settings,
+                traced=deletion_sweep.TRACED,
+                arguments=lambda setting: deletion_sweep.first_records(dataset, setting.n),
+                at_once=1,  # a setting takes its own number of steps, not the most of all
+                progress=tick,
+            )
+
+    rows = _rows(deletion_sweep.answers(questions, run), config)
+    values = _values(config, rows)
+    files = _save(config, rows, values)
+    if config.json:
+        print_json(values | {"seconds": round(time.monotonic() - start, 1), "files": files})
+    else:
+        _print(config, rows)
+        print(f"{time.monotonic() - start:.0f} s; wrote {', '.join(files)}")
+    return int(values["verdict"] == "refuted")
+
+
+def _check(config: Config) -> None:
+    check_confidence(config.confidence)
+    for name, least in (("requests", 1), ("seeds", 2), ("chunk", 1)):
+        if getattr(config, name) < least:
+            raise InputError(f"--{name} {getattr(config, name)}: give at least {least}.")
+    if config.results.exists() and not config.results.is_dir():
+        raise InputError(f"--results {config.results} is a file; name a folder.")
+
+
+def _questions(config: Config, dataset, grid, kind) -> list:
+    """Every combination of the options that were given."""
+    most, dim = dataset.train.features.shape
+    for n in config.records:
+        if not 1 <= n <= most:
+            raise InputError(f"--records {n}: {config.data} has {most} training records.")
+    if config.requests > min(config.records or (most,)):
+        raise InputError(f"--requests {config.requests} deletes more records than there are.")
+    axes = {name: getattr(config, name) for name in _GRID if getattr(config, name)}
+    base = kind(
+        data=config.data,
+        n=most,
+        dim=dim,
+        l2=0.05,
+        eps_dp=1.0,
+        eps_dd=0.1,
+        order=2.0 if config.order is None and config.delta is None else config.order,
+        delta=config.delta,
+        requests=config.requests,
+    )
+    return grid(base, n=config.records or (most,), **axes)
+
+
+def _rows(answers: list, config: Config) -> list[dict[str, Any]]:
+    """A row for every question: what was asked, planned, promised and measured."""
+    ran = sum(answer.outcome is not None for answer in answers)
+    each = simultaneous(config.confidence, len(_MEASURED) * ran)
+    return [_row(answer, each) for answer in answers]
+
+
+def _row(answer, confidence: float) -> dict[str, Any]:
+    from experiments import means
+
+    asked = asdict(answer.question)
+    row: dict[str, Any] = {name: asked[name] for name in ("data", "n", "dim", "requests")}
+    row |= {f"{name}_asked" if name.startswith("eps") else name: asked[name] for name in _GRID}
+    row |= {"order": asked["order"], "delta": asked["delta"], "refused": answer.refused}
+    if answer.refused is not None:
+        return row
+    plan, certificate = answer.plan, answer.certificate
+    names = ("step_size", "noise_variance", "learn_steps", "delete_steps")
+    row |= {name: getattr(plan, name) for name in names}
+    promised = ("eps_dp", "eps_dd", "risk_bound_learned", "risk_bound_request")
+    row |= {name: getattr(certificate, name) for name in promised}
+    row |= {
+        "learn_gradients": plan.learn_gradients,
+        "request_gradients": plan.delete_gradients,
+        "retraining_ratio": plan.learn_steps / plan.delete_steps,
+    }
+    for name in _MEASURED:
+        found = means.over_seeds(getattr(answer.outcome, name), confidence)
+        ends = zip(("", "_low", "_high"), found, strict=True)
+        row |= {f"{name}{end}": float(value) for end, value in ends}
+    return row
+
+
+def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
+    above = [
+        row
+        for row in rows
+        if row["refused"] is None
+        and any(row[f"{name}_low"] > row[bound] for name, bound in _BOUNDS.items())
+    ]
+    return {
+        "data": config.data,
+        "seeds": config.seeds,
+        "seed": config.seed,
+        "confidence": config.confidence,
+        "verdict": "refuted" if above else "consistent",
+        "rows": rows,
+    }
+
+
+def _save(config: Config, rows: list[dict], values: dict) -> list[str]:
+    from experiments.store import place
+
+    # Refused settings have fewer columns: take those of a row that ran.
+    columns = list(max(rows, key=len))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    files = {"sweep.csv": buffer.getvalue(), "sweep.json": f"{json_text(values)}\n"}
+    for name, content in files.items():
+        place(config.results / name, content.encode())
+    return [str(config.results / name) for name in files]
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def _print(config: Config, rows: list[dict]) -> None:
+    columns = _varied(config) | {
+        "σ²": "noise_variance",
+        "K_L": "learn_steps",
+        "K_U": "delete_steps",
+    }
+    print_table(
+        f"{config.data}: {config.seeds} seeds, {config.requests} deletions",
+        (*columns, "risk learned", "risk edited", "bound", "accuracy", "edited"),
+        [
+            (
+                *(row[key] for key in columns.values()),
+                *(_mean(row, name) for name in ("risk_learned", "risk_edited")),
+                row["risk_bound_request"],
+                *(_mean(row, name) for name in ("accuracy_learned", "accuracy_edited")),
+            )
+            for row in rows
+            if row["refused"] is None
+        ],
+    )
+    asked = _varied(config) | {"σ²": "noise_variance"}
+    for row in rows:
+        if row["refused"] is not None:
+            given = {name: row[key] for name, key in asked.items() if row[key] is not None}
+            words = ", ".join(f"{name} = {number(value)}" for name, value in given.items())
+            print(f"  refused: {words}: {row['refused']}")
+    print(_legend(config))
+
+
+def _varied(config: Config) -> dict[str, str]:
+    """Heading and column of every option that spans the grid; σ² has a column in any case."""
+    headings = {"l2": "λ", "clip_norm": "clip", "step_size": "η"}
+    found = {"n": "n"} if len(config.records) > 1 else {}
+    for name in _GRID:
+        if len(getattr(config, name)) > 1 and name != "noise_variance":
+            column = f"{name}_asked" if name.startswith("eps") else name
+            found[headings.get(name, name)] = column
+    return found
+
+
+def _mean(row: dict, name: str) -> str:
+    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    return f"{row[name]:.3g} ± {half:.1g}"
+
+
+def _legend(config: Config) -> str:
+    lines = (
+        "risk: mean excess empirical risk of a release on its own database; bound: what the",
+        "  certificate allows the mean after the deletions; accuracy: held out",
+        f"±: Student's t over seeds; all intervals together have confidence {config.confidence:g}",
+        "K_L, K_U: steps to learn (or retrain) and per deletion, n gradients each",
+    )
+    return "\n".join(lines)

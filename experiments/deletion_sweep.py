@@ -1,0 +1,219 @@
+"""Budgets to plans to runs: excess risk and accuracy after learning and after deletions.
+
+A `Question` asks for budgets on a data set, its plan answers with the numbers of a run, `judged`
+runs them. All numbers of a plan are inputs of the compiled program, the step counts too, so that a
+sweep over budgets, regularisers and noise compiles once for each data set and size.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+import dd_jax as dd
+from dd_jax import erm, requesters
+from dd_jax.errors import InputError
+from dd_jax.noisy_gd import standard_normal_like, step
+from dd_jax.plans import Certificate, Plan
+from dd_jax.types import apply_edit
+
+LOSS = dd.losses.logistic
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked for; see `dd.plan_convex`.
+
+    Attributes:
+        data: name of the data set. n: its first n records. dim: d.
+        l2, clip_norm: of the problem.
+        eps_dp, eps_dd, order, delta: the budgets and their unit.
+        noise_variance, step_size: of one's own, or None for the plan's.
+        requests: deletions that are served.
+    """
+
+    data: str
+    n: int
+    dim: int
+    l2: float
+    eps_dp: float
+    eps_dd: float
+    order: float | None = 2.0
+    delta: float | None = None
+    clip_norm: float | None = None
+    noise_variance: float | None = None
+    step_size: float | None = None
+    requests: int = 10
+
+    @property
+    def problem(self) -> dd.Problem:
+        """Logistic regression at the question's λ and clip norm."""
+        return dd.Problem(LOSS(), self.l2, self.clip_norm)
+
+    def plan(self) -> Plan:
+        """The optimal accountant's plan; refused where no plan meets the budgets."""
+        return dd.plan_convex(
+            self.problem,
+            n=self.n,
+            dim=self.dim,
+            eps_dp=self.eps_dp,
+            eps_dd=self.eps_dd,
+            order=self.order,
+            delta=self.delta,
+            step_size=self.step_size,
+            noise_variance=self.noise_variance,
+        )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is run: `data`, `n` and `requests` are static, the numbers of the plan are traced."""
+
+    data: str
+    n: int
+    requests: int
+    l2: float
+    clip_norm: float | None
+    step_size: float
+    noise_variance: float
+    init_variance: float
+    learn_steps: int
+    delete_steps: int
+
+
+TRACED = (
+    "l2",
+    "clip_norm",
+    "step_size",
+    "noise_variance",
+    "init_variance",
+    "learn_steps",
+    "delete_steps",
+)
+
+
+def setting(question: Question, plan: Plan) -> Setting:
+    """The run that a plan describes."""
+    numbers = {name: getattr(plan, name) for name in TRACED if name not in ("l2", "clip_norm")}
+    return Setting(
+        data=question.data,
+        n=question.n,
+        requests=question.requests,
+        l2=question.l2,
+        clip_norm=question.clip_norm,
+        **numbers,
+    )
+
+
+class Outcome(NamedTuple):
+    """Excess empirical risk on the current database and held-out accuracy of one run."""
+
+    risk_learned: Array
+    risk_edited: Array
+    accuracy_learned: Array
+    accuracy_edited: Array
+
+
+def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> Outcome:
+    """Learn, delete the first records one by one, and judge the first and the last release."""
+    problem = dd.Problem(LOSS(), setting.l2, setting.clip_norm)
+    rows = jnp.arange(setting.requests, dtype=jnp.int32)[:, None]
+    null = dd.deletion(problem.loss, train, [0]).record
+    edits = jax.vmap(lambda index: dd.Edit(index, null))(rows)
+    stream = requesters.fixed_stream(edits)
+    curator, transcript = dd.interact(
+        key, mechanism(problem, setting), stream, train, num_requests=setting.requests
+    )
+    first, last = transcript.releases[0], transcript.releases[-1]
+    before = erm.minimise(problem, train).params
+    after = erm.minimise(problem, curator.database, before).params
+
+    def accuracy(model):
+        return jnp.mean(model @ test.features.T * test.label > 0)
+
+    return Outcome(
+        erm.excess_risk(problem, first, train, before),
+        erm.excess_risk(problem, last, curator.database, after),
+        accuracy(first),
+        accuracy(last),
+    )
+
+
+def mechanism(problem: dd.Problem, setting: Any) -> dd.Mechanism:
+    """`dd.noisy_gd.mechanism` with step counts that may be traced; the same models, key for key."""
+    numbers = (problem, setting.step_size, setting.noise_variance)
+
+    def steps(key, model, database, count):
+        def body(k, model):
+            return step(jax.random.fold_in(key, k), model, database, *numbers)
+
+        return jax.lax.fori_loop(0, count, body, model)
+
+    def learn(key, database):
+        init_key, run_key = jax.random.split(key)
+        template = problem.loss.template(database)
+        normal = standard_normal_like(init_key, template)
+        scale = jnp.sqrt(jnp.asarray(setting.init_variance, template.dtype))
+        return steps(run_key, normal * scale, database, setting.learn_steps)
+
+    def delete(key, database, edit, model):
+        return steps(key, model, apply_edit(database, edit), setting.delete_steps)
+
+    return dd.Mechanism(learn, delete, domain=problem.loss.domain)
+
+
+class Answer(NamedTuple):
+    """A question with its plan and its runs, or why there is none.
+
+    Attributes:
+        question: what was asked.
+        plan, certificate: after the last request; None where refused.
+        outcome: leaves with a leading axis of seeds; None where refused.
+        refused: the reason, or None.
+    """
+
+    question: Question
+    plan: Plan | None = None
+    certificate: Certificate | None = None
+    outcome: Outcome | None = None
+    refused: str | None = None
+
+
+def answers(questions: Sequence[Question], run: Callable[[list[Setting]], list]) -> list[Answer]:
+    """Plan every question, run what was planned, once for questions with one and the same plan.
+
+    Args:
+        questions: what is asked.
+        run: outcomes of settings over seeds, such as `sweep.run` with `judged`.
+
+    Raises:
+        InputError: no question has a plan; the message is the first one's reason.
+    """
+    planned = [_planned(question) for question in questions]
+    reasons = [answer.refused for answer in planned]
+    if None not in reasons:
+        raise InputError(f"no setting has a plan: {reasons[0]}")
+    wanted = {setting(a.question, a.plan): a for a in planned if a.plan is not None}
+    found = dict(zip(wanted, run(list(wanted)), strict=True))
+    return [
+        answer._replace(outcome=Outcome(*found[setting(answer.question, answer.plan)]))
+        if answer.plan is not None
+        else answer
+        for answer in planned
+    ]
+
+
+def _planned(question: Question) -> Answer:
+    try:
+        plan = question.plan()
+        return Answer(question, plan, plan.certificate(request=question.requests))
+    except InputError as error:
+        return Answer(question, refused=str(error))
+
+
+def first_records(dataset: dd.data.Dataset, n: int) -> tuple[dd.Labelled, dd.Labelled]:
+    """The first n training records, and all held-out ones."""
+    return jax.tree.map(lambda leaf: leaf[:n], dataset.train), dataset.test
