@@ -1,6 +1,7 @@
 """`dd-jax compare`: every system on the same records, streams and adversaries."""
 
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from dd_jax.cli.output import print_json, print_table
 from dd_jax.errors import InputError
 
 Switch = tyro.conf.FlagCreatePairsOff[bool]
+NAME = "compare"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ def main(config: Config) -> int:
     """Compare, save and print; returns the exit status."""
     if config.results.exists() and not config.results.is_dir():
         raise InputError(f"--results {config.results} is a file; name a folder.")
-    _say("dd-jax compare: starting JAX …")
-    from experiments.arena import contestants, measure, save, table
+    say("dd-jax compare: starting JAX …")
+    from experiments.arena import contestants, measure, plot, row, save, table, values
     from experiments.arena.settings import DEFAULT_DATA
     from experiments.arena.settings import Config as Arena
 
@@ -75,21 +77,23 @@ def main(config: Config) -> int:
         seed=config.seed,
     )
     start = time.monotonic()
-    rows = measure.run(arena, _say)
-    values = table.to_json(arena, rows, time.monotonic() - start)
-    files = save.save(config.results, rows, values)
+    rows = measure.run(arena, say)
+    found = values.to_json(arena, rows, time.monotonic() - start, plot.caption(rows))
+    contents = {"csv": values.to_csv(rows).encode(), "json": values.json_text(found).encode()}
+    files = save.write(config.results, NAME, {**contents, **save.render(plot.plot(rows))})
     if config.json:
-        print_json({**values, "files": files})
+        print_json({**found, "files": files})
     else:
         for name in arena.data:
             _print(name, [row for row in rows if row.data == name], table)
         print("\n".join(_legend(arena)))
-        print(f"{values['seconds']:.0f} s; wrote {', '.join(files)}")
+        print(textwrap.fill(found["caption"], table.WIDTH))
+        print(f"{found['seconds']:.0f} s; wrote {', '.join(files)}")
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
-    return int(any(row.verdict(k) == measure.BEYOND for row in ours for k in range(3)))
+    return int(any(one.verdict(k) == row.BEYOND for one in ours for k in range(3)))
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Progress goes to standard error, so that a pipe gets the result alone."""
     print(text, file=sys.stderr, flush=True)
 
@@ -106,8 +110,7 @@ def _print(name: str, rows: list, table) -> None:
     print_table(f"{name}: promised, and kept to do so", table.PROMISED, table.promised(rows))
     print_table(f"{name}: a request, and the model after it", table.COSTS, table.costs(rows))
     print_table(f"{name}: advantage against the deleted record", table.SEEN, table.seen(rows))
-    for line in table.notes(rows):
-        print(f"  {line}")
+    print("\n".join((*table.footnotes(rows), *table.notes(rows))))
 
 
 def _legend(arena) -> list[str]:

@@ -17,8 +17,8 @@ from experiments.arena.settings import Scene
 LINEAR, SHARDED, CLUSTERS = "linear", "shards", "clusters"
 BATCH = 64
 
-ONE_RELEASE = "the claim is for one release"
-NOT_ADAPTIVE = "no claim for adaptive requests"
+ONE_RELEASE = "the claim is for one release, and later ones draw on a secret state"
+NOT_ADAPTIVE = "the claim is for requests that do not depend on releases"
 AS_EDITED = "claimed for adaptive requests, against retraining on the rows as they were edited"
 
 
@@ -71,10 +71,19 @@ def noisy_gd_risk(scene: Scene, plan: dd.Plan) -> float:
     return quadratic_risk(scene, 2 * plan.step_size * plan.noise_variance / (1 - contraction**2))
 
 
-def unlearning(guarantee: Guarantee, adaptive: str = NOT_ADAPTIVE) -> dict:
-    """(ε, δ)-unlearning: a bound for one release, none for many or against what requests carry."""
+def unlearning(guarantee: Guarantee, *, lasting: bool, adaptive: str = NOT_ADAPTIVE) -> dict:
+    """(ε, δ)-unlearning: a bound for one release, none against what requests carry.
+
+    Args:
+        guarantee: the claim.
+        lasting: whether the first release after the deletion, with what has the same law in both
+            worlds, determines the law of all later ones. They are then post-processing of it, and
+            its bound holds for all of them together.
+        adaptive: why there is no bound against an adaptive requester.
+    """
     bound = allowed_by_unlearning(guarantee.epsilon or 0.0, guarantee.delta or 0.0)
-    return {"allowed": (bound, None, None), "why_not": ("", ONE_RELEASE, adaptive)}
+    many, why = (bound, "") if lasting else (None, ONE_RELEASE)
+    return {"allowed": (bound, many, None), "why_not": ("", why, adaptive)}
 
 
 EXACT = {"allowed": (0.0, 0.0, None), "why_not": ("", "", NOT_ADAPTIVE)}

@@ -16,7 +16,8 @@ from experiments.arena.contestant import (
 )
 from experiments.arena.settings import Scene
 
-SHARDS, SLICES, SHARD_STEPS, PRIVATE_SHARD_STEPS = 6, 2, 30, 6
+# An odd number of shards: an even one can be divided and name no class.
+SHARDS, SLICES, SHARD_STEPS, PRIVATE_SHARD_STEPS = 5, 2, 30, 6
 K, ITERATIONS, SPACING = 2, 3, 0.05
 
 

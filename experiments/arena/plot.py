@@ -1,18 +1,26 @@
 """The picture of a comparison: what a request costs against what three adversaries get."""
 
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from experiments import style
-from experiments.arena.measure import SUCCESS, WITHIN, Row
+from experiments.arena.row import SUCCESS, WITHIN, Row
 
 KINDS = (
     ("(a) one release", "o", style.BLUE, 0.22),
     ("(b) many releases", "s", style.GREEN, 0.0),
     ("(c) adaptive requester", "D", style.ORANGE, -0.22),
 )
+BOUND = {"marker": "|", "markersize": 6, "markeredgewidth": 1.6, "color": style.BLACK}
+BARS = {
+    "nothing is kept": {"facecolor": style.BLUE, "alpha": 0.6},
+    "a secret state is kept": {"facecolor": style.RED, "alpha": 0.6, "hatch": "///"},
+}
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -20,7 +28,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     names = list(dict.fromkeys(row.data for row in rows))
     count = max(sum(row.data == name for row in rows) for name in names)
     figure, axes = style.panels(len(names), 2)
-    figure.set_size_inches(10.5, len(names) * (1.2 + 0.27 * count))
+    words = textwrap.wrap(caption(rows), 150)
+    figure.set_size_inches(10.5, len(names) * (1.2 + 0.27 * count) + 0.5 + 0.16 * len(words))
     for place, name in enumerate(names):
         chosen = sorted((r for r in rows if r.data == name), key=lambda row: -row.gradients)
         cost, gain = axes[2 * place], axes[2 * place + 1]
@@ -30,21 +39,31 @@ def plot(rows: Sequence[Row]) -> Figure:
         _costs(cost, chosen)
         _advantages(gain, chosen)
         cost.set_title(name, fontsize=10, loc="left")
-    handles, labels = axes[1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    figure.legend(handles=_legend(), loc="outside upper center", ncols=6, fontsize=8)
+    figure.supxlabel("\n".join(words), fontsize=8, x=0.01, ha="left")
     return figure
+
+
+def _legend() -> list:
+    """A mark for everything that a panel may show, whichever rows there are."""
+    kinds = [
+        Line2D([], [], marker=marker, markersize=4, color=colour, linewidth=1.2, label=label)
+        for label, marker, colour, _ in KINDS
+    ]
+    bars = [Patch(label=label, **look) for label, look in BARS.items()]
+    return [*kinds, Line2D([], [], linestyle="none", label="allowed by its claim", **BOUND), *bars]
 
 
 def _costs(axis: Axes, rows: Sequence[Row]) -> None:
     places = [float(place) for place in range(len(rows))]
     least = 0.5
     spent = [max(row.gradients - least, 0) for row in rows]
-    kept = [row.secret_bytes > 0 for row in rows]
-    colours = [style.RED if secret else style.BLUE for secret in kept]
-    axis.barh(places, spent, left=least, color=colours, alpha=0.6, height=0.6)
+    free, kept = BARS.values()
+    for place, width, row in zip(places, spent, rows, strict=True):
+        axis.barh(place, width, left=least, height=0.6, **(kept if row.secret_bytes else free))
     axis.set_yticks(places, [row.system for row in rows], fontsize=8)
     axis.set(xscale="log", xlim=(least, 50 * max(*spent, 1)), ylim=(-0.6, len(rows) - 0.4))
-    axis.set_xlabel("per-record gradients of a request (pink: a secret state is kept)", fontsize=9)
+    axis.set_xlabel("per-record gradients of a request", fontsize=9)
     for place, row in zip(places, rows, strict=True):
         risk = "" if row.accuracy is None else f"  {row.accuracy.value:.0%} right"
         axis.text(
@@ -54,10 +73,9 @@ def _costs(axis: Axes, rows: Sequence[Row]) -> None:
 
 
 def _advantages(axis: Axes, rows: Sequence[Row]) -> None:
-    for kind, (label, marker, colour, shift) in enumerate(KINDS):
+    for kind, (_, marker, colour, shift) in enumerate(KINDS):
         for place, row in enumerate(rows):
             found, bound = row.advantages[kind], row.allowed[kind]
-            first = place == 0
             axis.plot([found.low, found.high], [place + shift] * 2, color=colour, linewidth=1.2)
             axis.plot(
                 [found.value],
@@ -66,19 +84,9 @@ def _advantages(axis: Axes, rows: Sequence[Row]) -> None:
                 markersize=4,
                 color=colour,
                 linestyle="none",
-                label=label if first else None,
             )
             if bound is not None:
-                axis.plot(
-                    [bound],
-                    [place + shift],
-                    marker="|",
-                    markersize=6,
-                    markeredgewidth=1.6,
-                    color=style.BLACK,
-                    linestyle="none",
-                    label="allowed by its claim" if first and kind == 0 else None,
-                )
+                axis.plot([bound], [place + shift], linestyle="none", **BOUND)
     axis.axvline(0, color=style.BLACK, linewidth=0.6)
     axis.set(xlim=(-0.4, 1.05), ylim=(-0.6, len(rows) - 0.4), yticks=[])
     axis.set_xlabel("advantage against the deleted record, exact limits", fontsize=9)
@@ -87,13 +95,24 @@ def _advantages(axis: Axes, rows: Sequence[Row]) -> None:
 
 def caption(rows: Sequence[Row]) -> str:
     """What to see, with the numbers of this run."""
-    caught = sorted({row.system for row in rows if row.verdict(2) in SUCCESS})
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
-    inside = all(row.verdict(k) == WITHIN for row in ours for k in range(3))
-    return (
-        f"Cost of a request and what an adversary learns of a deleted record, {len(rows)} rows. An "
-        f"adaptive requester leaves the record readable in {len(caught)} systems "
-        f"({', '.join(caught) or 'none'}); every row with a data-deletion certificate "
-        f"{'stays within it' if inside else 'does NOT stay within it'}. "
-        f"Tests thm:dp_necessary, tab:comparision."
+    beyond = [
+        f"{r.system} ({r.data})" for r in ours if any(r.verdict(k) != WITHIN for k in range(3))
+    ]
+    certified = (
+        f"Of {len(ours)} rows with a data-deletion certificate all stay within it."
+        if not beyond
+        else f"NOT within their data-deletion certificates: {', '.join(beyond)}."
     )
+    return (
+        f"Cost of a request, with the accuracy after it, and what an adversary learns of a deleted "
+        f"record. {_caught(rows, 2, 'An adaptive requester leaves the record readable')} "
+        f"{_caught(rows, 1, 'Many releases show it')} {certified if ours else ''} Tests "
+        f"thm:dp_necessary, thm:unlrn_vs_forget, tab:comparision."
+    )
+
+
+def _caught(rows: Sequence[Row], place: int, words: str) -> str:
+    found = [row for row in rows if row.verdict(place) in SUCCESS]
+    names = ", ".join(dict.fromkeys(row.system for row in found)) or "none"
+    return f"{words} in {len(found)} of {len(rows)} rows: {names}."

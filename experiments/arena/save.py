@@ -1,29 +1,20 @@
 """Write a comparison: CSV, JSON and the figure, whole files only."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-
-from experiments.arena import plot, table
-from experiments.arena.measure import Row
-
-NAME = "compare"
+from matplotlib.figure import Figure
 
 
-def save(results: Path, rows: Sequence[Row], values: dict[str, Any]) -> list[str]:
-    """Write all files into the folder; returns their paths."""
+def write(results: Path, name: str, contents: Mapping[str, bytes]) -> list[str]:
+    """Write `name.suffix` for every suffix into the folder; returns the paths."""
     results.mkdir(parents=True, exist_ok=True)
-    contents = {
-        "csv": table.to_csv(rows).encode(),
-        "json": table.json_text(values).encode(),
-        **_figure(rows),
-    }
     files = []
     for suffix, content in contents.items():
-        target = results / f"{NAME}.{suffix}"
+        target = results / f"{name}.{suffix}"
         partial = target.with_name(target.name + ".part")
         partial.write_bytes(content)
         partial.replace(target)
@@ -31,10 +22,10 @@ def save(results: Path, rows: Sequence[Row], values: dict[str, Any]) -> list[str
     return files
 
 
-def _figure(rows: Sequence[Row]) -> dict[str, bytes]:
+def render(figure: Figure) -> dict[str, bytes]:
+    """The figure as SVG, PDF and PNG; it is closed."""
     # Dates would make the same run write different bytes.
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    figure = plot.plot(rows)
     found = {}
     for suffix, entries in metadata.items():
         buffer = io.BytesIO()

@@ -146,9 +146,19 @@ class Scene:
         return self._optima[2]
 
     @cached_property
+    def _principal(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of the Hessian at the optimum."""
+        return np.linalg.eigh(np.asarray(newton.hessian(self.problem, self.optimum, self.rest)))
+
+    @property
     def curvatures(self) -> np.ndarray:
-        """Eigenvalues of the Hessian at the optimum."""
-        return np.linalg.eigvalsh(np.asarray(newton.hessian(self.problem, self.optimum, self.rest)))
+        """h_i, the eigenvalues of the Hessian at the optimum."""
+        return self._principal[0]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The optimum's part θ*_i along each of the Hessian's directions."""
+        return np.asarray(self.optimum) @ self._principal[1]
 
     @property
     def rest(self) -> Labelled:

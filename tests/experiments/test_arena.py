@@ -3,17 +3,36 @@ import dataclasses
 import io
 import json
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 import dd_jax as dd
-from dd_jax.baselines import base
+from dd_jax.baselines import base, newton
+from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate
-from experiments.arena import contestant, contestants, games, measure, plot, save, settings, table
+from experiments.arena import (
+    contestant,
+    contestants,
+    games,
+    gupta,
+    judges,
+    measure,
+    near_retraining,
+    plot,
+    private_systems,
+    save,
+    settings,
+    table,
+    values,
+)
+from experiments.arena import row as verdicts
 
 SMALL = settings.Config(
     data=("synthetic",),
@@ -123,6 +142,81 @@ def test_every_system_is_set_up_and_states_why_a_claim_is_missing(scene):
             assert many == quiet <= adaptive, name
 
 
+def exact_mu(epsilon, delta):
+    """μ of the Gaussian pair that is exactly (ε, δ)-indistinguishable."""
+
+    def excess(mu):
+        tails = (norm.cdf(mu / 2 * sign - epsilon / mu) for sign in (1, -1))
+        return next(tails) - math.exp(epsilon) * next(tails) - delta
+
+    return brentq(excess, 1e-3, 10)
+
+
+def test_certified_advantages_by_hand(scene):
+    # λ = 1/10 and η = 1/(λ+¼): a step leaves 5/7 of a distance; noise for (3, δ)-privacy, at any n.
+    stays = exact_mu(3.0, 1e-5)
+    steps = math.ceil(math.log(stays / exact_mu(1.0, 1e-5)) / math.log(7 / 5))
+    gone = stays * (5 / 7) ** steps
+    quiet, adaptive, again = (
+        2 * norm.cdf(mu / 2) - 1 for mu in (gone, math.hypot(gone, stays), stays)
+    )
+    assert [round(bound, 3) for bound in (quiet, adaptive, again)] == [0.104, 0.298, 0.281]
+    for name, expected in {
+        "noisy-gd": (quiet, quiet, adaptive),
+        "langevin-optimal": (quiet, quiet, adaptive),
+        "retraining": (0, 0, again),
+        "sisa": (0, 0, None),
+    }.items():
+        assert contestants.CONTESTANTS[name](scene).allowed == pytest.approx(expected), name
+
+
+@pytest.mark.parametrize(
+    ("name", "lasting"),
+    [
+        ("perturbed-gd", False),
+        ("sekhari", False),
+        ("perturbed-gd-stateless", True),
+        ("noisy-fine-tuning", True),
+        ("langevin", True),
+        ("pnsgd", True),
+        ("certified-removal", True),
+    ],
+)
+def test_many_releases_are_bounded_where_the_first_determines_the_later_ones(scene, name, lasting):
+    made = contestants.CONTESTANTS[name](scene)
+    one, many, adaptive = made.allowed
+    assert one == pytest.approx(math.tanh(1), abs=1e-4)
+    assert (many, adaptive) == (one if lasting else None, None)
+
+
+def test_retraining_takes_no_step_more_than_the_rule_needs(scene):
+    plan = contestant.noisy_gd_plan(scene)
+    steps = private_systems._steps_from_scratch(scene, plan)
+    hessian = np.asarray(newton.hessian(scene.problem, scene.optimum, scene.rest), np.float64)
+    optimum = np.asarray(scene.optimum, np.float64)
+    left = np.eye(scene.dim) - plan.step_size * hessian
+
+    def risk(count):
+        power = np.linalg.matrix_power(left, count)
+        spread = plan.init_variance * np.trace(power @ hessian @ power)
+        return (optimum @ power @ hessian @ power @ optimum + spread) / 2
+
+    room = 0.1 * contestant.noisy_gd_risk(scene, plan)
+    assert risk(steps) <= room * 1.001
+    assert steps == 1 or risk(steps - 1) > room * 0.999
+
+
+def test_a_noise_that_no_steps_make_quiet_is_owned_up_to(scene, monkeypatch):
+    monkeypatch.setattr(near_retraining, "MOST_STEPS", 3)
+    made = contestants.CONTESTANTS["perturbed-gd"](scene)
+    assert made.setting.endswith("louder than the rule has it: no I below 3 is quieter")
+
+
+def test_shards_are_odd_in_number_so_that_a_vote_decides(scene):
+    models = contestants.CONTESTANTS["sisa"](scene).setting
+    assert int(models.split(" shards")[0]) % 2 == 1
+
+
 def test_free_numbers_keep_to_the_risk_that_is_allowed(scene):
     made = contestants.CONTESTANTS["perturbed-gd"](scene)
     noise = float(made.setting.split("noise ")[1])
@@ -206,52 +300,112 @@ def test_rows_measure_cost_secret_and_risk(rows):
 def test_the_secret_state_leaks_to_an_adaptive_requester_and_the_fixed_model_never(rows):
     perturbed, fixed = rows
     assert perturbed.advantages[2].low > 0.6
-    assert perturbed.verdict(0) == measure.WITHIN
+    assert perturbed.verdict(0) == verdicts.WITHIN
     assert all(found.value == 0 for found in fixed.advantages)
     assert fixed.attacks == ()
 
 
+def test_all_limits_hold_together(rows):
+    # Three adversaries for two systems, and Gupta et al.'s two.
+    assert all(found.confidence == 1 - 0.05 / 8 for row in rows for found in row.advantages)
+
+
+def test_risk_is_judged_once_the_target_is_gone(scene):
+    risk = judges.risk_judge(scene)(scene._optima)
+    present, absent, gone = np.asarray(risk)
+    assert abs(gone) < 1e-6
+    assert min(present, absent) > 1e-4
+
+
+def test_each_adversary_is_judged_by_what_it_sees(scene, rows, monkeypatch):
+    """One release shows nothing, the mean of three shows the label, copies show it at once."""
+    asked = []
+
+    def sample(key, contestant, board, *, copies, releases, seeds):
+        asked.append((copies, releases))
+        sign = np.where(np.arange(seeds) % 2, 1.0, -1.0)
+        seen = np.stack([sign, sign + 5 * (releases > 1)], axis=1)[:, :, None]
+        worlds = (seen + 9 * (copies > 0), np.where(copies, -1.0, [[[1.0], [-1.0]]]) * seen)
+        return Pair(*(games.Sight(world, np.zeros((seeds, scene.dim))) for world in worlds))
+
+    monkeypatch.setattr(games, "sample", sample)
+    made = leaky(scene, 0.0)
+    costs = measure.Costs(1.0, 1.0, 0.0, 0.0, 0.1, 0)
+    entry = measure.Entry("leaky", made, games.make_board(scene, made), costs)
+    found = measure._row(jax.random.key(0), scene, entry, judges.make_judges(scene), 0.99)
+    assert asked == [(0, 3), (4, 1)]
+    one, many, adaptive = found.advantages
+    assert one.contains(0.0)
+    assert (many.value, adaptive.value) == (1, 1)
+
+
+def test_drained_shards_are_named_with_the_confidence_of_every_other_limit(rows, monkeypatch):
+    asked = {}
+
+    class Attack:
+        def run(self, key, **options):
+            asked.update(options)
+            lines = tuple({"success": rate, "low": rate - 0.1, "high": 1.0} for rate in (0.9, 0.5))
+            return SimpleNamespace(rows=lines)
+
+    monkeypatch.setattr(gupta, "find_attack", lambda name: Attack())
+    names = ("sisa", "sisa-private", "perturbed-gd")
+    made = [dataclasses.replace(rows[0], system=name, data=gupta.DATA) for name in names]
+    plain, private, other = gupta.with_gupta(None, made, 0.99, print)
+    # The attack shares its confidence among four curators.
+    assert asked["confidence"] == pytest.approx(0.96)
+    assert plain.drained == Estimate(0.9, 0.8, 1.0, gupta.SEEDS, 0.99)
+    assert ("draining shards (Gupta et al.)" in plain.attacks, private.drained.value) == (True, 0.5)
+    assert other.reasons["drained"] == gupta.NO_SHARDS
+    elsewhere = gupta.with_gupta(None, [dataclasses.replace(made[0], data="here")], 0.99, print)
+    assert elsewhere[0].reasons["drained"] == gupta.ELSEWHERE
+
+
 def make_row(row, low, allowed):
     found = Estimate(low + 0.1, low, low + 0.2, 70, 0.99)
-    return dataclasses.replace(row, advantages=(found,) * 3, allowed=allowed)
+    missing = [k for k in range(3) if allowed[k] is None]
+    reasons = row.reasons | {f"allowed: {verdicts.ADVERSARIES[k]}": "because" for k in missing}
+    return dataclasses.replace(row, advantages=(found,) * 3, allowed=allowed, reasons=reasons)
 
 
 @pytest.mark.parametrize(
     ("low", "allowed", "verdict"),
     [
-        (0.5, (0.4, 0.4, 0.4), measure.BEYOND),
-        (0.3, (0.4, 0.4, 0.4), measure.WITHIN),
-        (0.3, (0.4, None, None), measure.LEAKS),
-        (0.5, (0.6, None, None), measure.LEAKS),
-        (0.5, (0.4, None, None), measure.LEAKS_MORE),
-        (0.1, (None, None, None), measure.LEAKS),
-        (-0.1, (0.0, None, None), measure.NOT_SHOWN),
+        (0.5, (0.4, 0.4, 0.4), verdicts.BEYOND),
+        (0.3, (0.4, 0.4, 0.4), verdicts.WITHIN),
+        (0.3, (0.4, None, None), verdicts.LEAKS),
+        (0.5, (0.6, None, None), verdicts.LEAKS),
+        (0.5, (0.4, None, None), verdicts.LEAKS_MORE),
+        (0.1, (None, None, None), verdicts.LEAKS),
+        (-0.1, (0.0, None, None), verdicts.NOT_SHOWN),
     ],
 )
 def test_verdicts(rows, low, allowed, verdict):
     row = make_row(rows[0], low, allowed)
     assert row.verdict(1) == verdict
-    assert ("averaging releases" in row.attacks) == (verdict in measure.SUCCESS)
+    assert ("averaging releases" in row.attacks) == (verdict in verdicts.SUCCESS)
 
 
 def test_no_cell_of_the_csv_is_empty_and_missing_ones_carry_a_reason(rows):
-    lines = list(csv.DictReader(io.StringIO(table.to_csv(rows))))
+    lines = list(csv.DictReader(io.StringIO(values.to_csv(rows))))
     assert [line["system"] for line in lines] == ["perturbed-gd", "fixed-model"]
     for line in lines:
-        empty = {name for name, cell in line.items() if not cell} - {"attacks"}
-        assert not empty
+        assert all(line.values())
         assert "[None]" not in line.values()
+        assert line["drained_low"] == f"[{gupta.NO_SHARDS}]"
     assert lines[1]["accuracy"] == "[θ = 0 names no class]"
-    assert lines[0]["many_releases_allowed"] == "[the claim is for one release]"
+    assert lines[1]["attacks"] == "none"
+    assert lines[0]["many_releases_allowed"] == f"[{contestant.ONE_RELEASE}]"
 
 
 def test_json_text_reads_back_with_reasons(rows):
-    values = json.loads(table.json_text(table.to_json(SMALL, rows, 1.0)))
-    fixed = values["rows"][1]
-    assert fixed["accuracy"] is None
-    assert fixed["reasons"]["accuracy"]
+    found = json.loads(values.json_text(values.to_json(SMALL, rows, 1.0, "see")))
+    fixed = found["rows"][1]
+    for name in ("accuracy", "retrain_ratio", "drained"):
+        assert fixed[name] is None
+        assert fixed["reasons"][name]
     assert fixed["advantages"]["one release"]["allowed"] == 0
-    assert values["config"]["epsilon"] == 1
+    assert (found["config"]["epsilon"], found["caption"]) == (1, "see")
 
 
 def test_printed_tables_have_their_columns(rows):
@@ -264,7 +418,11 @@ def test_printed_tables_have_their_columns(rows):
     assert "θ = 0 names no class" in table.notes(rows)[1]
     marked = table.seen([make_row(rows[0], 0.5, (0.4, None, None))])[0]
     assert marked[1].endswith("claim ≤ .40 !")
-    assert marked[2].endswith("no claim **")
+    assert marked[2].endswith("no claim [1] **")
+    first, second = (" ".join(line.split()) for line in table.footnotes(rows[:1]))
+    assert first == f"[1] no claim: {contestant.ONE_RELEASE}."
+    assert second == f"[2] no claim: {contestant.AS_EDITED}."
+    assert all(len(line) <= 100 for note in table.notes(rows) for line in note.splitlines())
 
 
 def test_tables_fit_into_eighty_columns(rows):
@@ -283,11 +441,26 @@ def test_tables_fit_into_eighty_columns(rows):
         assert sum(widest) + 3 * len(widest) + 1 <= 80
 
 
-def test_files_are_written_whole_and_the_figure_shows_every_row(rows, tmp_path):
-    files = save.save(tmp_path / "new", rows, table.to_json(SMALL, rows, 1.0))
-    assert [file.rsplit(".", 1)[1] for file in files] == ["csv", "json", "svg", "pdf", "png"]
-    assert not list((tmp_path / "new").glob("*.part"))
-    figure = plot.plot(rows)
+def test_files_are_written_whole(tmp_path):
+    files = save.write(tmp_path / "new", "some", {"csv": b"a", "json": b"b"})
+    assert files == [str(tmp_path / "new" / f"some.{suffix}") for suffix in ("csv", "json")]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["some.csv", "some.json"]
+
+
+def test_the_figure_shows_every_row_its_caption_and_every_kind_of_mark(rows):
+    # A first row that claims nothing must not take the mark of claims from the legend.
+    silent = dataclasses.replace(rows[0], allowed=(None, None, None))
+    figure = plot.plot([silent, rows[1]])
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert sorted(labels) == ["fixed-model", "perturbed-gd"]
-    assert "perturbed-gd" in plot.caption(rows)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(legend) == 6
+    assert "allowed by its claim" in legend
+    assert "in 1 of 2 rows: perturbed-gd" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_the_caption_names_the_certificates_that_are_broken(rows):
+    inside, broken = (make_row(rows[1], low, (0.0, 0.0, 0.0)) for low in (-0.1, 0.1))
+    assert "1 rows with a data-deletion certificate all stay" in plot.caption([inside])
+    text = plot.caption([inside, broken])
+    assert "NOT within their data-deletion certificates: fixed-model (synthetic)." in text
