@@ -148,12 +148,8 @@ def _divergences(axes: Axes, picture: Picture, result: AttackResult) -> None:
 
 
 def _error_bars(axes, where, rows, horizontal=False, label="measured", colour=style.BLUE) -> None:
-    value, low, high = (_column(rows, name) for name in ("success", "low", "high"))
-    # A point estimate may lie a rounding error outside its interval.
-    spread = np.maximum([value - low, high - value], 0)
-    arguments = (value, where) if horizontal else (where, value)
-    error = {"xerr": spread} if horizontal else {"yerr": spread}
-    axes.errorbar(*arguments, **error, fmt="o", ms=5, color=colour, capsize=3, label=label)
+    ends = (_column(rows, name) for name in ("success", "low", "high"))
+    style.error_bars(axes, where, *ends, label=label, colour=colour, horizontal=horizontal)
 
 
 def _column(rows: Sequence[Mapping], name: str) -> np.ndarray:

@@ -7,6 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -27,7 +28,33 @@ _RC: Any = {
 plt.rcParams.update(_RC)
 
 
-def panels(rows: int, columns: int) -> tuple[Figure, list[Axes]]:
-    """A figure with rows × columns panels, flattened in reading order."""
-    figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, 3.4 * rows), squeeze=False)
+def panels(rows: int, columns: int, *, height: float = 3.4) -> tuple[Figure, list[Axes]]:
+    """A figure with rows × columns panels, 5 by `height` inches, flattened in reading order."""
+    figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, height * rows), squeeze=False)
     return figure, list(axes.ravel())
+
+
+def error_bars(
+    axes: Axes,
+    where,
+    value,
+    low,
+    high,
+    *,
+    label: str | None = None,
+    colour: str = BLUE,
+    marker: str = "o",
+    horizontal: bool = False,
+) -> None:
+    """Measured values with their intervals, along the x axis or (`horizontal`) the y axis."""
+    value = np.asarray(value, float)
+    # A point estimate may lie a rounding error outside its interval.
+    spread = np.maximum([value - low, high - value], 0)
+    arguments = (value, where) if horizontal else (where, value)
+    error: Any = {"xerr" if horizontal else "yerr": spread}
+    axes.errorbar(*arguments, **error, fmt=marker, ms=5, color=colour, capsize=3, label=label)
+
+
+def legend_below(axes: Axes, columns: int = 2) -> None:
+    """A legend under the panel, where it covers nothing."""
+    axes.legend(fontsize=9, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.17))

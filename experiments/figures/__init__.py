@@ -27,6 +27,8 @@ NAMES = (
     "steps_needed",
     "savings",
     "risk_stream",
+    "median_attack",
+    "secret_state",
     "audit_power",
     "sequential",
 )

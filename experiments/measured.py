@@ -1,0 +1,40 @@
+"""Estimates with their exact intervals: as named arrays, and as error bars."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from dd_jax.intervals import Estimate
+from experiments import style
+
+
+def columns(name: str, estimates: Sequence[Estimate]) -> dict[str, np.ndarray]:
+    """Arrays `name`, `name low` and `name high`: the values and the ends of their intervals."""
+    table = np.array([[e.value, e.low, e.high] for e in estimates], np.float64).T
+    return dict(zip((name, f"{name} low", f"{name} high"), table, strict=True))
+
+
+def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """`columns` of an attack's rows (`dd_jax.attacks.result.row`), and `name exact`."""
+    keys = {"": "success", " low": "low", " high": "high", " exact": "exact"}
+    return {
+        f"{name}{end}": np.array([np.nan if row[key] is None else row[key] for row in rows], float)
+        for end, key in keys.items()
+    }
+
+
+def draw(
+    axes: Axes,
+    where,
+    results: Mapping[str, np.ndarray],
+    name: str,
+    *,
+    label: str,
+    colour: str = style.BLUE,
+    marker: str = "o",
+) -> None:
+    """Error bars of what `columns` or `from_rows` called `name`."""
+    ends = (results[name], results[f"{name} low"], results[f"{name} high"])
+    style.error_bars(axes, where, *ends, label=label, colour=colour, marker=marker)
