@@ -56,13 +56,13 @@ def _learned(plan: dd.Plan) -> dict[str, Any]:
     }
 
 
-def _retraining(plan: dd.Plan, risk_bound: float) -> dict[str, float | None]:
+def _retraining(plan: dd.Plan, risk_bound: float | None) -> dict[str, float | None]:
     """Gradients of retraining over those of a request, in two ways, and the smaller of the two.
 
     Learning again as planned, and learning until the risk bound is that of the request.
     """
     relearn = plan.learn_steps / plan.delete_steps
-    steps = same_risk_steps(plan, risk_bound)
+    steps = None if risk_bound is None else same_risk_steps(plan, risk_bound)
     same_risk = None if steps is None else steps / plan.delete_steps
     smaller = relearn if same_risk is None else min(relearn, same_risk)
     return {"relearn_ratio": relearn, "same_risk_ratio": same_risk, "ratio": smaller}

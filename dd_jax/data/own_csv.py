@@ -7,7 +7,7 @@ a defect is read a second time, field by field, to find it.
 import csv
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,7 +162,9 @@ def _in_bulk(layout: _Layout) -> RawTable | None:
 
     unread = set(range(len(layout.header))) - set(layout.features)
     # Dropped columns are read as zeros and not skipped, so that rows of another length are noticed.
-    converters = {i: code if i == layout.label else (lambda text: 0.0) for i in unread}
+    converters: dict[int | str, Callable[[str], float]] = {
+        i: code if i == layout.label else (lambda text: 0.0) for i in unread
+    }
     try:
         table = np.loadtxt(
             str(layout.path),

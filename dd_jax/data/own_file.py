@@ -1,6 +1,7 @@
 """A user's own CSV or NPZ file as a binary task with rows in the unit ball and labels ±1."""
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -122,16 +123,16 @@ def read_npz(path: Path, *, features: str = "features", label: str = "label") ->
             shapes, or numbers that are not finite.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             for name in (features, label):
                 if name not in stored.files:
                     raise InputError(
                         f"{path} has no array {name!r}; {closest(name, stored.files)}."
                     )
             numbers, labels = _array(path, stored, features), _array(path, stored, label)
-    except (zipfile.BadZipFile, ValueError, EOFError, AttributeError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, TypeError, RuntimeError):
         raise InputError(f"{path} is no readable NPZ file; write it with numpy.savez.") from None
     _check_arrays(path, features, numbers, label, labels)
     columns = tuple(f"{features}[:, {i}]" for i in range(numbers.shape[1]))
@@ -141,7 +142,9 @@ def read_npz(path: Path, *, features: str = "features", label: str = "label") ->
 def _array(path: Path, stored, name: str) -> np.ndarray:
     try:
         return stored[name]
-    except ValueError:
+    except ValueError as error:
+        if "allow_pickle" not in str(error):  # a damaged header
+            raise
         raise InputError(
             f"array {name!r} of {path} holds Python objects, which are never loaded; save numbers "
             f"(or text labels) as a plain array."

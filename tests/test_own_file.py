@@ -1,0 +1,307 @@
+"""A user's own file: what is read, and that every defect is named where it is."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dd_jax.data.own_csv import read_csv
+from dd_jax.data.own_file import load_file, read_npz
+from dd_jax.data.scaling import CAVEAT, Bounds, read_ranges, scale
+from dd_jax.errors import InputError
+
+GOOD = "a,b,y\n" + "".join(f"{i},{i % 3},{'yes' if i % 2 else 'no'}\n" for i in range(8))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text, name="my.csv"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return make
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,y\n1,2,yes\n-3,4e1,no\n",
+        "\ufeffa;b;y\r\n1;2;yes\r\n-3;40;no\r\n",
+        'a\tb\ty\n1\t"2"\t"yes"\n\n -3 \t40\t no \n\n',
+        '"a"|"b"|y\n1|2|yes\n-3|4_0|no',
+    ],
+    ids=["commas", "semicolons, byte order mark, CRLF", "tabs, quotes, empty lines", "bars, 4_0"],
+)
+def test_a_table_is_read_whatever_its_dialect(write, text):
+    table = read_csv(write(text), label="y")
+    assert table.columns == ("a", "b")
+    np.testing.assert_array_equal(table.features, [[1, 2], [-3, 40]])
+    assert table.label.tolist() == ["yes", "no"]
+
+
+def test_columns_are_dropped_and_delimiters_named(write):
+    path = write("id,# a,'y,z'\nx1,1,0\nx2,5,1\n".replace("'", '"'))
+    table = read_csv(path, label="y,z", drop=("id",))
+    assert table.columns == ("# a",)
+    assert table.features.tolist() == [[1], [5]]
+    odd = read_csv(write("a:y\n1:0\n2:1\n"), label="y", delimiter=":")
+    assert odd.features.tolist() == [[1], [2]]
+    unnamed = read_csv(write(",a,y\n0,1,0\n1,2,1\n"), label="y", drop=("",))
+    assert unnamed.columns == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("\na,y\n1,0\n", "begins with an empty line"),
+        ("a,y\n", "a header and no records"),
+        ("a,y\n\n\n", "a header and no records"),
+        (b"a,y\n\xff\xfe,0\n", "is not UTF-8 text"),
+        (b"\x80\x04\x95pickle\n", "is not UTF-8 text"),
+        ("a,b\n1,2\n", r"no column 'y'; there are 'a', 'b'\."),
+        ("a,Y\n1,2\n", "no column 'y'"),
+        ("1,2\n3,4\n", "holds numbers, not names; add a header line"),
+        ("a:y\n1:0\n", "has one column when split at ','; name the character .* --delimiter"),
+        ("a,a,y\n1,2,0\n", "two columns named 'a'; rename"),
+        (",a,y\n0,1,0\n", r"column 1 of .* has no name .*--drop ''"),
+        ("y\n0\n1\n", "no feature column besides 'y'"),
+        ("a,b,y\n1,2,0\n3,4\n", r"row 1 \(line 3\) of .* has 2 fields, the header 3"),
+        ("a,b,y\n1,2,0\n\n3,4,1,5\n", r"row 1 \(line 4\) of .* has 4 fields, the header 3"),
+        (
+            "a,b,y\n1,,0\n2,3,1\nNA,?,1\n",
+            r"3 missing values, the first in row 0 \(line 2\), column 'b'; remove or impute",
+        ),
+        ("a,y\n1,0\nnan,1\n", r"1 missing value, the first in row 1 \(line 3\), column 'a'"),
+        ("a,y\n1,0\n2,\n", r"1 missing value, the first in row 1 \(line 3\), label 'y'"),
+        ("a,y\n1,0\n-inf,1\n", r"1 infinite value, the first in row 1 \(line 3\), column 'a'"),
+        (
+            "city,a,y\nBern,1,0\nRome,,1\n",
+            r"column 'city' of .* holds text \(row 0 \(line 2\) holds 'Bern'\); drop with "
+            r"--drop city, or encode",
+        ),
+        ("c,a b,y\n1,2,0\nx,z,1\n", r"columns 'c', 'a b' of .* hold text .*--drop c 'a b'"),
+        ("a,y\n" + '"' + "x" * 140_000 + '",0\n', "is no CSV file"),
+    ],
+)
+def test_every_defect_of_a_csv_file_is_named(write, text, words):
+    with pytest.raises(InputError, match=words) as error:
+        read_csv(write(text), label="y")
+    assert "\n" not in str(error.value)
+
+
+def test_names_that_are_nearly_right_are_suggested(write):
+    with pytest.raises(InputError, match="did you mean 'income'"):
+        read_csv(write("income,y\n1,0\n"), label="incom")
+    with pytest.raises(InputError, match="did you mean 'income'"):
+        read_csv(write("income,y\n1,0\n"), label="y", drop=("incomes",))
+    with pytest.raises(InputError, match="--drop y is the label"):
+        read_csv(write("a,y\n1,0\n"), label="y", drop=("y",))
+    with pytest.raises(InputError, match="give one character"):
+        read_csv(write("a,y\n1,0\n"), label="y", delimiter="||")
+
+
+# --- NPZ ------------------------------------------------------------------------------------------
+
+
+def test_an_npz_file_is_read_by_its_arrays_names(tmp_path):
+    path = tmp_path / "my.npz"
+    np.savez(
+        path, features=np.eye(4, 2, dtype=np.int8), label=[True, False, True, False], x=[[2.0]]
+    )
+    table = read_npz(path)
+    assert table.columns == ("features[:, 0]", "features[:, 1]")
+    assert table.features.dtype == np.float64
+    assert table.label.tolist() == ["True", "False", "True", "False"]
+    with pytest.raises(InputError, match=r"no array 'labels'; did you mean 'label'\?"):
+        read_npz(path, label="labels")
+    with pytest.raises(InputError, match=r"'label' of .* shape \(4,\), but there are 1 records"):
+        read_npz(path, features="x")
+
+
+@pytest.mark.parametrize(
+    ("features", "label", "words"),
+    [
+        (np.array([[1, "a"]], object), [0], "'features' of .* Python objects, which are never"),
+        ([[1.0]], np.array([{}], object), "'label' of .* Python objects"),
+        ([1.0, 2.0], [0, 1], r"'features' of .* has shape \(2,\); give n × d"),
+        (np.zeros((0, 3)), np.zeros(0), r"shape \(0, 3\); give n × d, not empty"),
+        ([["a"], ["b"]], [0, 1], "has dtype <U1; give real numbers"),
+        ([[1j], [2j]], [0, 1], "has dtype complex128; give real numbers"),
+        ([[1.0, 2.0], [3.0, np.nan]], [0, 1], "1 NaN or infinite values, .* row 1, column 1"),
+        ([[1.0], [2.0]], [0, np.nan], "row 1 of .* has label nan"),
+    ],
+)
+def test_every_defect_of_an_npz_file_is_named(tmp_path, features, label, words):
+    path = tmp_path / "my.npz"
+    np.savez(path, features=features, label=label)
+    with pytest.raises(InputError, match=words):
+        read_npz(path)
+
+
+def test_what_only_looks_like_an_npz_file_is_refused(tmp_path):
+    path = tmp_path / "my.npz"
+    for content in (b"", b"PK\x03\x04 cut short", b"a,y\n1,0\n", b"\x80\x04\x95\x00."):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="is no readable NPZ file"):
+            read_npz(path)
+    np.savez(path, features=np.arange(900.0).reshape(30, 30), label=np.zeros(30))
+    path.write_bytes(path.read_bytes().replace(b"descr", b"dexcr"))
+    with pytest.raises(InputError, match="is no readable NPZ file"):
+        read_npz(path)
+    with path.open("wb") as file:
+        np.save(file, np.eye(2))
+    with pytest.raises(InputError, match="is no readable NPZ file"):
+        read_npz(path)
+
+
+# --- scaling --------------------------------------------------------------------------------------
+
+COLUMNS = ("a", "b")
+VALUES = np.array([[0.0, -4.0], [3.0, 4.0], [1.0, 0.0]])
+ALL = np.ones(3, bool)
+
+
+def test_declared_bounds_map_rows_into_the_unit_ball_by_a_fixed_map():
+    norm = scale(Bounds(norm=10.0), COLUMNS, VALUES, ALL)
+    np.testing.assert_allclose(norm.features, VALUES / 10)
+    common = scale(Bounds(lower=-4.0, upper=4.0), COLUMNS, VALUES, ALL)
+    np.testing.assert_allclose(common.features, VALUES / 4 / np.sqrt(2))
+    each = scale(Bounds(ranges={"b": (-4.0, 4.0), "a": (0.0, 4.0)}), COLUMNS, VALUES, ALL)
+    np.testing.assert_allclose(each.features[:, 0] * np.sqrt(2), [-1, 0.5, -0.5])
+    rows = scale(Bounds(unit_rows=True), COLUMNS, VALUES * 1e200, ALL)
+    np.testing.assert_allclose(rows.features, [[0, -1], [0.6, 0.8], [1, 0]])
+    both = scale(Bounds(lower=-4.0, upper=4.0, unit_rows=True), COLUMNS, VALUES, ALL)
+    np.testing.assert_allclose(both.features, rows.features)
+    for scaled in (norm, common, each, rows, both):
+        assert scaled.caveat == ""
+        # No other row has a say in where a row goes.
+        assert "MEASURED" not in scaled.words
+
+
+def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
+    training = np.array([True, True, False])
+    values = np.column_stack([[0.0, 2.0, 9.0], [5.0, 5.0, 5.0]])
+    scaled = scale(Bounds(), COLUMNS, values, training)
+    np.testing.assert_allclose(scaled.features[:, 0] * np.sqrt(2), [-1, 1, 8])
+    np.testing.assert_array_equal(scaled.features[:, 1], 0)
+    assert scaled.caveat == CAVEAT
+    assert "MEASURED" in scaled.words
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"norm": 4.5}, r"row 1 has norm 5, .* --bound 4.5 \(1 such rows; .* 4 in column 'b'\)"),
+        ({"lower": 0.0, "upper": 3.5}, r"row 0, column 'b' holds -4, .*\[0, 3.5\] \(2 such values"),
+        ({"ranges": {"a": (0.0, 3.0)}}, "--ranges says nothing of 'b'"),
+        ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "--ranges names 'bb', no feature"),
+        ({"lower": 0.0}, "--lower and --upper belong together"),
+        ({"lower": 1.0, "upper": 1.0}, r"\[1, 1\] is no range"),
+        ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "give one of --bound"),
+        ({"norm": 0.0}, "--bound 0; give a positive"),
+        ({"norm": 1.0, "unit_rows": True}, "--unit-rows needs no --bound"),
+    ],
+)
+def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        scale(Bounds(**options), COLUMNS, VALUES, ALL)
+
+
+def test_ranges_come_from_a_json_file(write, tmp_path):
+    path = write(json.dumps({"a": [0, 1], "b": [-1, 2.5]}), "ranges.json")
+    assert read_ranges(path) == {"a": (0.0, 1.0), "b": (-1.0, 2.5)}
+    for text, words in (
+        ("{", "is not JSON"),
+        ("[1]", "holds no JSON object"),
+        ('{"a": [1]}', "'a' has"),
+        ('{"a": [2, 1]}', r"\[2, 1\] is no range"),
+        ('{"a": [0, NaN]}', "is no range"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read_ranges(write(text, "bad.json"))
+    with pytest.raises(InputError, match="no such file"):
+        read_ranges(tmp_path / "none.json")
+
+
+# --- classes and split ----------------------------------------------------------------------------
+
+
+def test_a_file_becomes_a_task_with_a_split_that_the_seed_decides(write):
+    path = write(GOOD)
+    data = load_file(path, label="y", bounds=Bounds(norm=10.0))
+    assert data.classes == ("no", "yes")
+    assert len(data.train.label) == 6
+    assert len(data.test.label) == 2
+    rows = data.rows
+    np.testing.assert_array_equal(data.train.label, np.where(rows % 2, 1.0, -1.0))
+    np.testing.assert_allclose(data.train.features[:, 0], rows / 10, rtol=1e-6)
+    held_out = sorted(set(range(8)) - set(rows.tolist()))
+    np.testing.assert_allclose(sorted(data.test.features[:, 0]), np.array(held_out) / 10, rtol=1e-6)
+    again = load_file(path, label="y", bounds=Bounds(norm=10.0))
+    np.testing.assert_array_equal(again.rows, rows)
+    splits = {tuple(load_file(path, label="y", seed=s).rows.tolist()) for s in range(5)}
+    assert len(splits) > 1
+    assert len(load_file(path, label="y", test_fraction=0.0).train.label) == 8
+
+
+def test_rows_that_must_train_are_never_held_out(write):
+    path, keep = write(GOOD), [1, 4, 6, 7]
+    for seed in range(5):
+        rows = load_file(path, label="y", test_fraction=0.5, seed=seed, keep=keep).rows
+        assert sorted(rows) == keep
+    for keep, words in (
+        ([8], "--rows 8: .* has rows 0 to 7"),
+        ([-1], "--rows -1: .* has rows 0 to 7"),
+        ([3, 2, 3], "--rows 3 is named twice"),
+        ([0, 1, 2, 3, 4], "5 must train .* give at least 10 rows"),
+    ):
+        with pytest.raises(InputError, match=words):
+            load_file(path, label="y", test_fraction=0.5, keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ("7 7.0 7 7", "label 'y' of .* is '7' in every row; two classes are needed"),
+        ("a b c a", r"label 'y' of .* has 3 values \('a', 'b', 'c'\); two classes are needed"),
+    ],
+)
+def test_other_than_two_classes_are_refused(write, labels, words):
+    text = "a,y\n" + "".join(f"{i},{y}\n" for i, y in enumerate(labels.split()))
+    with pytest.raises(InputError, match=words):
+        load_file(write(text), label="y")
+
+
+def test_numbers_as_labels_are_compared_as_numbers(write):
+    data = load_file(write("a,y\n1,10\n2,9.0\n3,9\n4,10.0\n"), label="y", test_fraction=0.0)
+    assert data.classes == ("9", "10")
+    assert data.train.label.tolist() == [1, -1, -1, 1]
+
+
+def test_training_rows_of_one_class_and_too_few_rows_are_refused(write):
+    one = write("a,y\n" + "0,0\n" * 9 + "1,1\n")
+    with pytest.raises(InputError, match="hold only one of the two classes"):
+        load_file(one, label="y", test_fraction=0.5, keep=[0, 1, 2, 3, 4])
+    with pytest.raises(InputError, match=r"8 rows, of which 6 train and 2 .* at least 16 rows"):
+        load_file(write(GOOD), label="y", least_training=12)
+    with pytest.raises(InputError, match=r"--test-fraction 1; give a share from 0 to below 1"):
+        load_file(write(GOOD), label="y", test_fraction=1.0)
+
+
+def test_files_that_are_not_there_or_asked_for_in_the_wrong_way_are_refused(write, tmp_path):
+    np.savez(tmp_path / "my.npz", features=np.eye(4), label=[0, 1, 0, 1])
+    for path, options, words in (
+        (tmp_path / "none.csv", {"label": "y"}, "no file .*none.csv; check the name"),
+        (tmp_path, {"label": "y"}, "is a folder; name a CSV or NPZ file in it"),
+        (write(GOOD), {}, "--label is missing; name the column"),
+        (write(GOOD), {"label": "y", "features": "x"}, "--features is for NPZ files"),
+        (tmp_path / "my.npz", {"drop": ("a",)}, "are for CSV files"),
+    ):
+        with pytest.raises(InputError, match=words):
+            load_file(path, **options)
+    assert load_file(tmp_path / "my.npz", test_fraction=0.0).classes == ("0", "1")
