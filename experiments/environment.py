@@ -23,7 +23,8 @@ def versions() -> dict[str, str]:
 def device() -> str:
     """The device that JAX computes on."""
     found = jax.devices()[0]
-    return f"{found.platform} {found.device_kind}, {platform.machine()}"
+    kinds = dict.fromkeys((found.platform, found.device_kind, platform.machine()))
+    return ", ".join(kinds)
 
 
 def generator() -> str:

@@ -167,6 +167,7 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         revision=kept.revision,
         caption=module.caption(config, kept.arrays),
         image=page.image(content["svg"], content["png"]),
+        inches=float(figure.get_figwidth()),
         files=files,
         tables=tuple(module.tables(config, kept.arrays)) if hasattr(module, "tables") else (),
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,

@@ -34,7 +34,8 @@ class Made:
         status: whether it was computed, drawn from saved arrays, or could not be made.
         problem: why it could not. command: what to run to get its data.
         config: its settings. seconds: how long its arrays took. revision: of the source then.
-        caption: what to see. image: a picture as a data URL. files: label → file beside the page.
+        caption: what to see. image: a picture as a data URL. inches: how wide it was drawn.
+        files: label → file beside the page.
         tables: tables below the figure. certificate: what it runs under.
     """
 
@@ -48,6 +49,7 @@ class Made:
     revision: str | None = None
     caption: str = ""
     image: str = ""
+    inches: float = 10.0
     files: dict[str, str] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     certificate: Certificate | None = None
@@ -124,13 +126,18 @@ def _claim_card(claim: Claim) -> dict[str, Any]:
 
 
 def _environment(made: Sequence[Made]) -> dict[str, str]:
-    revisions = sorted({figure.revision for figure in made if figure.revision})
+    revisions = sorted({_revision(figure.revision) for figure in made if figure.revision})
     return {
         "device": environment.device(),
         "random numbers": environment.generator(),
         "revision": ", ".join(revisions) or "not a clone",
         **environment.versions(),
     }
+
+
+def _revision(name: str) -> str:
+    digest, _, changed = name.partition("-")
+    return f"{digest[:12]}{' with changes' if changed else ''}"
 
 
 def _seeds(made: Sequence[Made]) -> Table:

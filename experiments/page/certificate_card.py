@@ -31,18 +31,20 @@ def _unit(certificate: Certificate) -> str:
 
 def _numbers(certificate: Certificate) -> list[tuple[str, float, str]]:
     """(symbol, bound, what it bounds)."""
+    p = certificate.adaptivity
+    seen = "1 release" if p == 1 else f"{p} releases"
     found = [
-        ("ε_dp", certificate.eps_dp, "a record that stays, in one release"),
-        ("ε_dd", certificate.eps_dd, "a deleted record, when the requester saw no release"),
+        ("ε_dp", certificate.eps_dp, "for a record that stays, in one release"),
+        ("ε_dd", certificate.eps_dd, "for a deleted record, if the requester saw no release"),
     ]
-    if certificate.adaptivity:
-        seen = f"a deleted record, when the requester saw {certificate.adaptivity} before"
-        found.append(("ε_dd", certificate.eps_dd_adaptive, seen))
-    found.append(
-        ("advantage", certificate.advantage_bound, "of any test for a deleted record, over chance")
-    )
+    if p:
+        words = f"for a deleted record, if the requester saw {seen} before"
+        found.append((f"ε_dd, {seen} seen", certificate.eps_dd_adaptive, words))
+    words = f"over chance, of any test for a deleted record{f', {seen} seen' if p else ''}"
+    found.append(("advantage", certificate.advantage_bound, words))
     if certificate.risk_bound is not None:
-        found.append(("risk", certificate.risk_bound, "mean excess empirical risk of any release"))
+        words = "mean excess risk of any release on its own records"
+        found.append(("risk", certificate.risk_bound, words))
     return found
 
 
