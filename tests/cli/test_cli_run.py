@@ -1,0 +1,325 @@
+"""`dd-jax run` as a person uses it: one real run seen from all sides, and every bad request."""
+
+import contextlib
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import dd_jax as dd
+from dd_jax import cli
+from dd_jax.cli import run, run_output
+from dd_jax.data.own_file import OwnData
+from dd_jax.data.scaling import CAVEAT
+from dd_jax.guarantees import utility
+from experiments import service, service_table
+
+ROWS = [3, 17, 25, 8]
+
+
+def table(n=40):
+    """A CSV file of two features and a class that follows the first."""
+    values = np.cos(np.arange(2 * n)).reshape(n, 2)
+    lines = [f"{a:.6f},{b:.6f},{'up' if a > 0 else 'down'}\n" for a, b in values]
+    return "a,b,y\n" + "".join(lines)
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    """(JSON, certificate, what was said, folder) of one small run with measured ranges."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "my.csv").write_text(table())
+    out, err = io.StringIO(), io.StringIO()
+    options = ["--data", str(folder / "my.csv"), "--label", "y", "--intercept", "--seeds", "3"]
+    options += ["--edits-per-request", "2", "--adaptivity", "1", "--delta", "1e-3", "--l2", "0.2"]
+    options += ["--rows", *map(str, ROWS), "--json", "--save", str(folder / "out")]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert cli.main(["run", *options]) == 0
+    values = json.loads(out.getvalue())
+    certificate = dd.Certificate.from_json((folder / "out" / "certificate.json").read_text())
+    return values, certificate, err.getvalue(), folder / "out"
+
+
+def test_the_answer_names_the_data_and_what_was_done_to_them(answer):
+    values, certificate, said, _ = answer
+    assert said.startswith("dd-jax run: reading ")
+    data = values["data"]
+    assert (data["training_rows"], data["held_out_rows"]) == (30, 10)
+    assert (data["features"], data["parameters"]) == (2, 3)
+    assert data["classes"] == {"-1": "down", "1": "up"}
+    assert [line["rows"] for line in values["requests"]] == [[], [3, 17], [25, 8]]
+    assert certificate.plan.problem.loss.lipschitz == pytest.approx(np.sqrt(2))
+    assert values["kept"] == {"model": 3, "secret": 0}
+    assert min(values["seconds"].values()) > 0
+
+
+def test_measured_ranges_are_flagged_wherever_one_can_look(answer):
+    values, certificate, said, _ = answer
+    assert values["data"]["measured_bounds"]
+    assert "MEASURED" in values["data"]["preprocessing"]
+    assert values["warnings"][0] == CAVEAT == certificate.warnings[0]
+    assert f"WARNING: {CAVEAT}." in said
+    assert any("MEASURED" in a.statement for a in certificate.assumptions)
+
+
+def test_every_line_says_what_the_plan_certifies(answer):
+    values, certificate, _, _ = answer
+    plan = certificate.plan
+    assert certificate.is_genuine()
+    assert (plan.eps_dp_asked, plan.eps_dd_asked, plan.delta) == (1.0, 0.1, 1e-3)
+    assert (plan.n, plan.dim, plan.edits_per_request) == (30, 3, 2)
+    assert (certificate.adaptivity, certificate.request) == (1, 2)
+    learned, *requests = values["requests"]
+    assert learned["risk_bound"] == certificate.risk_bound_learned
+    assert learned["gradients"] == 30 * plan.learn_steps
+    worst = 0.0
+    for i, line in enumerate(requests, start=1):
+        issued = plan.certificate(1, i)
+        worst = max(worst, issued.eps_dd_request)
+        assert line["request"] == i
+        assert line["eps_dd_so_far"] == worst
+        assert line["eps_dd"] == issued.eps_dd_adaptive
+        assert line["advantage_bound"] == issued.advantage_bound
+        assert line["risk_bound"] == issued.risk_bound_request
+        assert line["gradients"] == 30 * plan.delete_steps
+    assert values["requests"][-1]["eps_dd_so_far"] > plan.certificate(0, 2).eps_dd
+
+
+def test_risk_is_positive_within_its_interval_and_below_its_bound(answer):
+    values, _, _, _ = answer
+    assert values["seeds"] == 3
+    for line in values["requests"]:
+        assert 0 < line["excess_risk"] < line["risk_bound"]
+        assert line["excess_risk_low"] < line["excess_risk"] < line["excess_risk_high"]
+        assert 0 <= line["accuracy"] <= 1
+    assert values["risk_error"] < 1e-6
+
+
+def learned_risk(plan, steps):
+    problem = plan.problem
+    return utility.excess_risk_convex(
+        problem.lipschitz,
+        problem.l2,
+        problem.loss.smoothness,
+        plan.noise_variance,
+        plan.n,
+        plan.dim,
+        plan.step_size,
+        steps,
+        plan.delete_steps,
+        plan.edits_per_request,
+        0,
+        plan.init_variance,
+    )
+
+
+def test_the_ratio_is_the_smaller_of_two_ways_to_retrain(answer):
+    values, certificate, _, _ = answer
+    plan = certificate.plan
+    for line in values["requests"][1:]:
+        steps = round(line["same_risk_ratio"] * plan.delete_steps)
+        assert learned_risk(plan, steps) <= line["risk_bound"] * (1 + 1e-9)
+        assert steps == 1 or learned_risk(plan, steps - 1) > line["risk_bound"]
+        assert line["relearn_ratio"] == plan.learn_steps / plan.delete_steps
+        assert line["ratio"] == min(line["relearn_ratio"], line["same_risk_ratio"])
+
+
+def test_the_files_hold_the_same_answer(answer):
+    values, _, _, folder = answer
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "certificate.json",
+        "run.csv",
+        "run.json",
+    ]
+    saved = json.loads((folder / "run.json").read_text())
+    assert saved == {key: item for key, item in values.items() if key != "files"}
+    with (folder / "run.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["rows"] for row in rows] == ["", "3 17", "25 8"]
+    assert float(rows[2]["excess_risk"]) == values["requests"][2]["excess_risk"]
+
+
+def test_the_text_answers_the_question(answer, capsys):
+    values, certificate, _, _ = answer
+    run_output.show(values, certificate)
+    text = capsys.readouterr().out
+    steps = values["plan"]["delete_steps"]
+    assert "30 training rows, 10 held out, 2 features; class 'down' is -1, 'up' is +1" in text
+    assert f"WARNING: {CAVEAT}." in text
+    assert f"A request costs {30 * steps:,} gradients of one record ({steps} steps), " in text
+    assert "× less than retraining" in text
+    assert "ε at δ = 0.001" in text
+    assert "saw at most 1 releases" in text
+    assert "data deletion of every deleted record" in text
+    assert "25, 8" in text
+    worse = [line | {"ratio": 0.5} for line in values["requests"]]
+    without = [line | {"accuracy": None} for line in worse]
+    run_output.show(values | {"requests": without}, certificate)
+    text = capsys.readouterr().out
+    assert "NOT less than (0.5×) retraining" in text
+    assert "no row is held out" in text
+
+
+def test_long_streams_are_shown_in_part():
+    requests = [{"request": i} for i in range(1001)]
+    shown = [line["request"] for line in run_output._shown(requests)]
+    assert (shown[0], shown[-1], len(shown)) == (0, 1000, 21)
+    assert run_output._shown(requests[:21]) == requests[:21]
+
+
+# --- the numbers, against other ways to get them -------------------------------------------------
+
+
+def made_up(rng):
+    features = rng.uniform(-0.5, 0.5, (12, 2)).astype(np.float32)
+    label = np.where(np.arange(12) % 2, 1.0, -1.0).astype(np.float32)
+    train, test = dd.Labelled(features, label), dd.Labelled(features[:5], label[:5])
+    data = OwnData(train, test, np.arange(12), ("a", "b"), ("0", "1"), "as they are", "")
+    budgets = {"order": 2.0, "eps_dp": 1.0, "eps_dd": 0.5}
+    stream = np.array([[4], [0]])
+    return service.make(data, stream, loss="logistic", l2=0.1, intercept=True, **budgets)
+
+
+def test_releases_are_judged_on_the_database_they_were_trained_on():
+    rng = np.random.default_rng(0)
+    served = made_up(rng)
+    models = rng.normal(size=(2, 3, 3)).astype(np.float32)
+    edits = [dd.deletion(served.problem.loss, served.train, rows) for rows in served.stream]
+    seconds = service.Seconds(0.0, 0.0, 0.0)
+    judged = service._judged(served, models, edits, seconds)
+    features = np.asarray(served.train.features, np.float64)
+    np.testing.assert_array_equal(features[:, 2], 1)
+    alive = np.ones(12, bool)
+    for release, gone in enumerate((None, 4, 0)):
+        if gone is not None:
+            alive[gone] = False
+
+        def risk(theta, alive=alive):
+            margins = np.asarray(served.train.label)[alive] * (features[alive] @ theta)
+            # Deleted rows lose log 2 whatever the model, and still count in n.
+            return np.sum(np.logaddexp(0, -margins)) / 12 + 0.05 * theta @ theta
+
+        least = optimize.minimize(risk, np.zeros(3), tol=1e-12)
+        expected = [risk(model) - least.fun for model in models[:, release].astype(float)]
+        np.testing.assert_allclose(judged.risk[:, release], expected, rtol=1e-4)
+        right = (features[:5] @ models[:, release].T) * served.test.label[:5, None] > 0
+        np.testing.assert_allclose(judged.accuracy[:, release], right.mean(axis=0))
+        if gone is None:
+            constant = np.log(2) - least.fun
+            assert judged.zero_risk == pytest.approx(constant, rel=1e-4)
+
+
+def test_the_larger_class_is_that_of_the_training_records():
+    train = dd.Labelled(np.zeros((3, 1)), np.array([-1.0, -1.0, 1.0]))
+    test = dd.Labelled(np.zeros((4, 1)), np.array([-1.0, 1.0, 1.0, 1.0]))
+    data = OwnData(train, test, np.arange(3), ("a",), ("0", "1"), "", "")
+    assert service_table._majority(data) == 0.25
+    none = dd.Labelled(np.zeros((0, 1)), np.zeros(0))
+    assert service_table._majority(data._replace(test=none)) is None
+
+
+def test_intervals_are_students():
+    values = np.array([1.0, 2.0, 4.0])
+    expected = stats.t.interval(0.9, 2, np.mean(values), stats.sem(values))
+    np.testing.assert_allclose(service_table.mean_interval(values, 0.9)[1:], expected)
+    assert service_table.mean_interval(values[:1], 0.9) == (1.0, None, None)
+
+
+def test_rows_of_the_file_become_places_among_the_training_records():
+    config = run.Config("my.csv", rows=(9, 2, 7, 4), edits_per_request=2)
+    data = OwnData(None, None, np.array([2, 4, 5, 7, 9]), (), ("0", "1"), "", "")
+    assert run._stream(config, data, 2).tolist() == [[4, 0], [3, 1]]
+    first = run.Config("my.csv", edits_per_request=2)
+    assert run._stream(first, data, 2).tolist() == [[0, 1], [2, 3]]
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+OWN = ["--data", "my.csv", "--label", "y"]
+TASK = ["--data", "digits-3-vs-8"]
+BAD = [
+    ([*OWN, "--requests", "0"], "--requests 0; give a whole number ≥ 1."),
+    ([*OWN, "--seeds", "0"], "--seeds 0;"),
+    ([*OWN, "--adaptivity", "-1"], "--adaptivity -1; give a whole number ≥ 0."),
+    ([*OWN, "--rows", "1", "2", "3", "--edits-per-request", "2"], "--rows names 3 rows, but 1"),
+    ([*OWN, "--rows", "1", "2", "--requests", "3"], "names 2 rows, but 3 requests of 1 delete 3"),
+    ([*OWN, "--save", "my.csv"], "--save my.csv is a file; name a folder."),
+    ([*OWN, "--rows", "40"], "--rows 40: my.csv has rows 0 to 39; name one of those."),
+    ([*OWN, "--rows", "1", "1"], "--rows 1 is named twice"),
+    ([*OWN, "--rows", "-1"], "--rows -1: my.csv has rows 0 to 39"),
+    ([*OWN, "--test-fraction", "1.5"], "--test-fraction 1.5; give a share"),
+    ([*OWN, "--requests", "29"], "31 must train (those to be deleted, and 2 that stay), so give"),
+    ([*OWN, "--lower", "0"], "--lower and --upper belong together"),
+    ([*OWN, "--lower", "0", "--upper", "1"], "beyond the declared [0, 1]"),
+    ([*OWN, "--bound", "0.1"], "row 0 has norm"),
+    ([*OWN, "--ranges", "none.json"], "--ranges none.json: no such file"),
+    ([*OWN, "--drop", "z"], "--drop 'z': my.csv has no such column"),
+    ([*OWN, "--l2", "-1"], "l2 = -1.0 is not a positive finite number"),
+    ([*OWN, "--eps-dp", "0"], "eps_dp"),
+    ([*OWN, "--eps-dd", "-1"], "eps_dd"),
+    ([*OWN, "--order", "1"], "order"),
+    ([*OWN, "--order", "2", "--delta", "1e-5"], "and not both"),
+    ([*OWN, "--delta", "2"], "delta"),
+    ([*OWN, "--delta", "1e-5", "--accountant", "paper"], "accountant='optimal'"),
+    ([*OWN, "--l2", "1e-12", "--unit-rows"], "too many for 20 seeds; give a larger --l2"),
+    (["--data", "my.csv"], "--label is missing"),
+    (["--data", "my.csv", "--label", "x"], "my.csv has no column 'x'; there are 'a', 'b', 'y'."),
+    (["--data", "none.csv", "--label", "y"], "no file none.csv; check the name."),
+    (["--data", ".", "--label", "y"], "is a folder; name a CSV or NPZ file in it."),
+    (["--data", "digits"], "no data set and no file 'digits'; choose one of adult, breast-cancer"),
+    ([*TASK, "--label", "y"], "--label is for a file of your own, not digits-3-vs-8; drop it."),
+    ([*TASK, "--bound", "1"], "--bound is for a file of your own"),
+    ([*TASK, "--rows", "267"], "--rows 267: digits-3-vs-8 has rows 0 to 266"),
+    ([*TASK, "--requests", "266"], "has 267 training rows, but 268 are needed"),
+    ([*TASK, "--test-fraction", "0"], "give a share between 0 and 1"),
+    ([*TASK, "--loss", "squared"], "squared"),
+    ([*TASK, "--seed", "-1"], "--seed -1"),
+    ([], "--data"),
+]
+CONTENTS = [
+    ("", "my.csv is empty; give a header line"),
+    ("a,y\n", "my.csv holds a header and no records"),
+    ("a,y\n1,0\n,1\n3,1\n", "1 missing value, the first in row 1 (line 3), column 'a'"),
+    ("a,y\n1,0\nred,1\n", "column 'a' of my.csv holds text (row 1 (line 3) holds 'red')"),
+    ("a,y\n1,0\ninf,1\n", "1 infinite value, the first in row 1 (line 3), column 'a'"),
+    ("a,y\n1,1\n2,1\n", "label 'y' of my.csv is '1' in every row; two classes are needed."),
+    ("a,y\n1,1\n2,2\n3,3\n", "has 3 values ('1', '2', '3'); two classes are needed"),
+    ("a,y\n1,1\n2,2\n3,1\n", "my.csv has 3 rows, of which 2 train and 1 are held out, too few: 12"),
+    ("a,y\n1,1\n2\n", "row 1 (line 3) of my.csv has 1 fields, the header 2"),
+    ("a,a,y\n1,1,0\n", "my.csv has two columns named 'a'"),
+]
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Run with these options in a folder with my.csv; the one line that it is refused with."""
+
+    def never(*args, **kwargs):
+        raise AssertionError("bad input was computed with")
+
+    def check(options, text):
+        (tmp_path / "my.csv").write_text(text)
+        assert cli.main(["run", *options]) == 2
+        done = capsys.readouterr()
+        lines = [line for line in done.err.splitlines() if "starting JAX" not in line]
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("dd-jax run: ")
+        assert done.out == ""
+        return lines[0]
+
+    monkeypatch.setattr(service, "_timed", never)
+    monkeypatch.chdir(tmp_path)
+    return check
+
+
+@pytest.mark.parametrize(("options", "words"), BAD)
+def test_a_bad_request_is_one_line_and_status_2(refused, options, words):
+    assert words in refused(options, table())
+
+
+@pytest.mark.parametrize(("text", "words"), CONTENTS)
+def test_a_bad_file_is_one_line_and_status_2(refused, text, words):
+    assert words in refused(OWN, text)
