@@ -13,6 +13,7 @@ SIZES = {
     "breast-cancer": (426, 143, 30),
     "mnist-3-vs-8": (11982, 1984, 784),
     "adult": (33916, 11306, 103),
+    "cifar-cat-vs-ship": (10_000, 2_000, 512),
     "fashion-pullover-vs-coat": (12000, 2000, 784),
 }
 
@@ -48,8 +49,8 @@ def test_bad_requests_are_refused():
     with pytest.raises(dd.InputError) as error:
         data.load("mnist")
     assert str(error.value) == (
-        "no data set 'mnist'; choose one of adult, breast-cancer, digits-3-vs-8, "
-        "fashion-pullover-vs-coat, mnist-3-vs-8."
+        "no data set 'mnist'; choose one of adult, breast-cancer, cifar-cat-vs-ship, "
+        "digits-3-vs-8, fashion-pullover-vs-coat, mnist-3-vs-8."
     )
     with pytest.raises(dd.InputError, match="test_share = 1; give a share between 0 and 1"):
         data.load("digits-3-vs-8", test_share=1)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dd_jax.data import fetch
+from dd_jax.data import features, fetch
+from dd_jax.data.sources import CIFAR_CAT, CIFAR_SHIP
 from dd_jax.errors import InputError
 from dd_jax.types import Labelled
 
@@ -140,6 +141,15 @@ def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]
     return make
 
 
+def _cats_and_ships() -> Table:
+    """Random features, because networks that others trained on photographs are not fetched."""
+    table = _two_classes("cifar-10-cat-ship", CIFAR_CAT, CIFAR_SHIP)()
+    return table._replace(
+        features=features.random_patches(table.features),
+        preprocessing="pixels/255, responses of 64 random 6×6 filters in four quarters",
+    )
+
+
 def _adult() -> Table:
     """Numbers on fixed scales that the census form itself suggests, categories as 0/1 columns.
 
@@ -162,4 +172,5 @@ TASKS: dict[str, Entry] = {
     "mnist-3-vs-8": Entry(_two_classes("mnist", 3, 8), "mnist"),
     "fashion-pullover-vs-coat": Entry(_two_classes("fashion-mnist", 2, 4), "fashion-mnist"),
     "adult": Entry(_adult, "adult"),
+    "cifar-cat-vs-ship": Entry(_cats_and_ships, "cifar-10-cat-ship"),
 }

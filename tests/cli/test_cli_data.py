@@ -12,7 +12,12 @@ def test_the_list_shows_what_is_ready_and_what_can_be_fetched(tmp_path, monkeypa
     ready = {task["name"]: task["ready"] for task in shown["tasks"]}
     assert ready["digits-3-vs-8"]
     assert not ready["mnist-3-vs-8"]
-    assert {entry["name"] for entry in shown["fetchable"]} == {"mnist", "fashion-mnist", "adult"}
+    assert {entry["name"] for entry in shown["fetchable"]} == {
+        "mnist",
+        "fashion-mnist",
+        "adult",
+        "cifar-10-cat-ship",
+    }
     assert not any(entry["fetched"] for entry in shown["fetchable"])
     assert cli.main(["data"]) == 0
     text = capsys.readouterr().out
@@ -36,13 +41,16 @@ def test_fetching_names_the_files(tmp_path, monkeypatch, capsys):
     assert cli.main(["data", "fetch", "mnist-3-vs-8", "mnist", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["files"]) == ["mnist"]
     assert cli.main(["data", "fetch", "all"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 4
 
 
 def test_bad_requests_are_one_line(capsys):
     for arguments, message in (
         (["fetch", "mnist", "cifar"], "no data set 'cifar' to fetch; choose from mnist"),
-        (["fetch"], "nothing to fetch; choose from mnist, fashion-mnist, adult or all."),
+        (
+            ["fetch"],
+            "nothing to fetch; choose from mnist, fashion-mnist, adult, cifar-10-cat-ship or all.",
+        ),
         (["download"], "'download' is not known; give `list` or `fetch NAME…`."),
     ):
         assert cli.main(["data", *arguments]) == 2
