@@ -78,8 +78,9 @@ def _with_interval(line: dict[str, Any], name: str) -> str:
 def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
     return [
         *_answer(values),
-        f"excess risk: mean over seeds ± t-interval, all together with probability "
-        f"{values['confidence']:g}; the model 0 has {number(values['risk_of_zero'])}",
+        f"excess risk: mean over seeds ± t-interval, all together with probability about "
+        f"{values['confidence']:g}; the model 0 has {number(values['risk_of_zero'])}"
+        + _rounding(values),
         *_accuracy(values),
         *_ratio(values),
         f"ε_dd so far ({_unit(values)}): holds for each record deleted up to this request, against "
@@ -87,6 +88,14 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
         f"kept between requests: the model, {values['kept']['model']} numbers; nothing secret",
         "Risks and accuracies are measured on the records; no certificate covers this table.",
     ]
+
+
+def _rounding(values: dict[str, Any]) -> str:
+    """A word where the minimisers' own error shows in the excess risks."""
+    least = min(line["excess_risk"] for line in values["requests"])
+    if values["risk_error"] <= 0.01 * least:
+        return ""
+    return f"; rounding may make them too small by up to {values['risk_error']:.2g}"
 
 
 def _answer(values: dict[str, Any]) -> list[str]:
