@@ -158,7 +158,7 @@ def summary(
         "risk_error": served.risk_error,
         "kept": {"model": plan.dim, "secret": 0},
         "seconds": served.seconds._asdict(),
-        "warnings": list(certificate.warnings),
+        "warnings": [*certificate.warnings, *_about_risk(served)],
         "certificate": json.loads(certificate.to_json()),
     }
     return values, certificate
@@ -172,6 +172,22 @@ def _majority(data: OwnData) -> float | None:
     return float(np.mean(np.asarray(data.test.label) == sign))
 
 
+def _about_risk(served: Served) -> list[str]:
+    """A warning where the noise leaves nothing of what was learned."""
+    mean = float(served.risk[:, -1].mean())
+    if mean < served.zero_risk:
+        return []
+    return [
+        f"after the last request the mean excess risk {mean:.3g} is not below that of the model 0 "
+        f"({served.zero_risk:.3g}), so the noise leaves nothing learned: give more records, larger "
+        f"budgets or a larger --l2"
+    ]
+
+
 def _with_file_rows(found: list[dict], data: OwnData) -> list[dict]:
     """Rows by their number in the file instead of among the training records."""
-    return [line | {"rows": [int(data.rows[row]) for row in line["rows"]]} for line in found]
+    return [
+        {"request": line["request"], "rows": [int(data.rows[row]) for row in line.pop("rows")]}
+        | line
+        for line in found
+    ]

@@ -41,6 +41,9 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         [_row(line) for line in shown],
     )
     print("\n".join(_legend(values, certificate)))
+    for text in values["warnings"]:
+        if text not in certificate.warnings:  # those are printed with it
+            print(f"WARNING: {text}.")
     print()
     print(certificate)
     for file in values.get("files", ()):

@@ -221,6 +221,17 @@ def test_the_larger_class_is_that_of_the_training_records():
     assert service_table._majority(data._replace(test=none)) is None
 
 
+def test_models_that_are_no_better_than_zero_are_said_to_be(answer, capsys):
+    risk = np.array([[0.1, 0.3], [0.2, 0.5]])
+    served = service.Served(risk, None, None, 0.41, 0.0, service.Seconds(0.0, 0.0, 0.0))
+    assert service_table._about_risk(served) == []
+    (text,) = service_table._about_risk(served._replace(zero_risk=0.39))
+    assert "mean excess risk 0.4 is not below that of the model 0 (0.39)" in text
+    values, certificate, _, _ = answer
+    run_output.show(values | {"warnings": [*certificate.warnings, text]}, certificate)
+    assert f"WARNING: {text}." in capsys.readouterr().out
+
+
 def test_intervals_are_students():
     values = np.array([1.0, 2.0, 4.0])
     expected = stats.t.interval(0.9, 2, np.mean(values), stats.sem(values))
