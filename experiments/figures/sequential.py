@@ -1,38 +1,32 @@
 """A hundred deletions at one (ε, δ): what the systems pay over the whole stream, and for what.
 
-Every system may choose its own noise σ² from a common grid; λ, η, the data and (ε, δ) are the same.
-More noise buys fewer passes and costs accuracy, so each system is a curve, and the table takes each
-where it is cheapest among the noises that stay within a point of the best accuracy of all.
+Every system may choose its own noise σ² from a common grid; λ, the data and (ε, δ) are the same,
+and each takes the longest step that its own analysis allows. More noise buys fewer passes and costs
+accuracy, so each system is a curve, and the table takes each where it is cheapest among the noises
+that stay within a point of the best accuracy of all.
 """
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.markers import CARETUP
-from scipy import stats
 
 import dd_jax as dd
 from dd_jax import data
+from dd_jax.errors import InputError
 from experiments import sequential_runs as runs
-from experiments import style
+from experiments import sequential_words, style
 from experiments.context import Context
-from experiments.sequential_rows import (
-    FORMS,
-    LAZY,
-    OURS,
-    REPORTED,
-    ROWS,
-    Setting,
-    perturbed_calibration,
-)
+from experiments.figures import Table
+from experiments.sequential_passes import Setting, perturbed_calibration
+from experiments.sequential_rows import FORMS, LAZY, OURS, REPORTED, ROWS
+from experiments.sequential_table import COLUMNS, Entry, best_accuracy, entries
 
 TITLE = "A hundred deletions, by every system"
+# Deletions are dealt evenly to 20, 10 and 5 requests.
+GROUPS = 20
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,10 @@ class Config:
     batch_seeds: int = 64
     margin: float = 0.01
     seed: int = 0
+
+    def __post_init__(self):
+        if self.deletions < GROUPS or self.deletions % GROUPS:
+            raise InputError(f"deletions = {self.deletions}; give a multiple of {GROUPS}.")
 
 
 FULL = Config(dataset="mnist-3-vs-8", seeds=4, batch_seeds=4, batch_epochs=5)
@@ -70,95 +68,26 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     noises = private * np.array(config.noise_factors)
     results = {
         "n": np.array(setting.n),
+        "held_out": np.array(loaded.test.label.shape[0]),
         "noise": noises,
         "private_noise": np.array(private),
     }
+    context.say("steps by every calibration")
     for name, row in ROWS.items():
-        context.say(f"steps of {name}")
         if row.passes is None:
             made = perturbed_calibration(setting, FORMS[name])
             results[f"passes: {name}"] = np.array([config.deletions * made.delete_steps])
         else:
             found = [row.passes(setting, float(noise), config.batch_size) for noise in noises]
             results[f"passes: {name}"] = np.array(found, np.float64)
-    return results | _accuracies(config, setting, loaded, noises, context)
+    return results | runs.accuracies(config, setting, loaded, noises, context.say)
 
 
-def _accuracies(config, setting: Setting, loaded, noises, context) -> dict[str, np.ndarray]:
-    """Real runs of each kind of step; see `sequential_runs` for what they stand for."""
-    key = jax.random.key(config.seed)
-    keys = dict(zip(("full", "mini", *FORMS), jax.random.split(key, 2 + len(FORMS)), strict=True))
-    steps = max(setting.plan(float(noise)).learn_steps for noise in noises)
-    context.say(f"{config.deletions} deletions, full batches")
-    results = {
-        "accuracy: full batch": runs.full_batch(
-            setting, loaded, noises, steps, config.seeds, keys["full"]
-        )
-    }
-    context.say(f"{config.deletions} deletions, batches of {config.batch_size}")
-    batches = (config.batch_size, config.batch_epochs, config.batch_seeds)
-    results["accuracy: mini-batch"] = runs.mini_batch(
-        setting, loaded, noises, *batches, keys["mini"]
-    )
-    for name, form in FORMS.items():
-        context.say(name)
-        made = perturbed_calibration(setting, form)
-        found = runs.perturbed(setting, loaded, made, config.seeds, keys[name])
-        results[f"accuracy: {name}"] = found[None]
-    return results
-
-
-class Entry(NamedTuple):
-    """A row of the table as chosen: its cheapest noise within the margin, or its most accurate."""
-
-    name: str
-    notion: str
-    keeps: str
-    single: bool
-    noise: float
-    passes: float
-    gradients: float
-    accuracy: float
-    low: float
-    high: float
-    within: bool
-
-
-def table(config: Config, results: dict[str, np.ndarray]) -> list[Entry]:
-    """Every row at its choice of noise, with 95% t-intervals of the accuracy over seeds."""
-    floor = best_accuracy(results) - config.margin
-    entries = []
-    for name, row in ROWS.items():
-        passes = results[f"passes: {name}"]
-        values = results[f"accuracy: {row.steps}"]
-        means = values.mean(axis=1)
-        fits = means >= floor
-        fits &= np.isfinite(passes)
-        usable = np.isfinite(passes)
-        choices = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -means, np.inf)
-        place = int(np.argmin(choices))
-        half = float(stats.t.isf(0.025, values.shape[1] - 1) * stats.sem(values[place]))
-        entries.append(
-            Entry(
-                name,
-                row.notion,
-                row.keeps,
-                row.single,
-                math.nan if row.passes is None else float(results["noise"][place]),
-                float(passes[place]),
-                float(passes[place] * results["n"]),
-                float(means[place]),
-                float(means[place]) - half,
-                float(means[place]) + half,
-                bool(fits.any()),
-            )
-        )
-    return entries
-
-
-def best_accuracy(results: dict[str, np.ndarray]) -> float:
-    """The best mean accuracy of any system at any noise."""
-    return max(float(v.mean(axis=1).max()) for k, v in results.items() if k.startswith("accuracy"))
+def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
+    """Every system at its choice of noise."""
+    rows = [entry.cells() for entry in entries(config.margin, results)]
+    title = f"{config.deletions} deletions on {config.dataset} at ε = {config.epsilon:g}"
+    return [Table(title, COLUMNS, rows)]
 
 
 LOOKS = {
@@ -169,7 +98,7 @@ LOOKS = {
     "Perturbed-GD, Thm 28": (style.BLACK, "s", style.SOLID),
     "Perturbed-GD, Thm 28, best": (style.BLACK, "P", style.SOLID),
     "Retraining": (style.RED, "*", style.SOLID),
-    LAZY: (style.BLUE, "D", style.DASHED),
+    LAZY: (style.BLUE, "d", style.DASHED),
     f"{OURS}, 20 × 5": (style.BLUE, "D", style.DASHED),
     "Langevin, 20 × 5": (style.ORANGE, "o", style.DASHED),
     f"{OURS}, 5 × 20": (style.BLUE, "D", style.DOTTED),
@@ -181,9 +110,9 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Accuracy against passes, one curve over the noises per system, and the chosen costs."""
     figure, (curves, costs) = style.panels(1, 2)
     figure.set_size_inches(12, 4.6)
-    entries = table(config, results)
+    chosen = entries(config.margin, results)
     floor = best_accuracy(results) - config.margin
-    for entry in entries:
+    for entry in chosen:
         colour, marker, dashes = LOOKS[entry.name]
         passes = results[f"passes: {entry.name}"]
         means = results[f"accuracy: {ROWS[entry.name].steps}"].mean(axis=1)
@@ -206,13 +135,13 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
         ylabel="held-out accuracy at the end",
     )
     curves.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
-    _bars(costs, entries, REPORTED if config.dataset == FULL.dataset else {})
+    _bars(costs, chosen, REPORTED if config.dataset == FULL.dataset else {})
     return figure
 
 
-def _bars(axis: Axes, entries: list[Entry], reported: dict[str, tuple[int, int]]) -> None:
+def _bars(axis: Axes, rows: list[Entry], reported: dict[str, tuple[int, int]]) -> None:
     """Total passes of each row at its choice of noise; the authors' own numbers as marks."""
-    for place, entry in enumerate(reversed(entries)):
+    for place, entry in enumerate(reversed(rows)):
         colour = LOOKS[entry.name][0]
         axis.barh(place, entry.passes, color=colour, alpha=0.85 if entry.within else 0.25)
         note = f" {entry.passes:,.0f}  ({entry.accuracy:.1%})"
@@ -221,86 +150,36 @@ def _bars(axis: Axes, entries: list[Entry], reported: dict[str, tuple[int, int]]
             span = reported[entry.name]
             axis.plot(span, [place - 0.44] * 2, color=style.BLACK, marker=CARETUP, linewidth=1)
     axis.set(xscale="log", xlabel="passes in all at the choice of noise (accuracy)")
-    axis.set_xlim(1, 60 * max(entry.passes for entry in entries))
-    axis.set_yticks(range(len(entries)), [entry.name for entry in reversed(entries)], fontsize=8)
+    axis.set_xlim(1, 60 * max(entry.passes for entry in rows))
+    axis.set_yticks(range(len(rows)), [entry.name for entry in reversed(rows)], fontsize=8)
     axis.grid(axis="y", visible=False)
 
 
 def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     """What to see, and whether Noisy-GD is cheapest, with the numbers of this run."""
-    entries = table(config, results)
-    return " ".join(
-        (
-            f"{config.deletions} deletions on {config.dataset} (n = {int(results['n']):,}), "
-            f"λ = {config.l2:g}, (ε, δ) = ({config.epsilon:g}, 1/n) after every request of a "
-            f"stream fixed in advance. Notions differ: data-deletion for Noisy-GD, closeness to "
-            f"retraining for the others. Left: "
-            f"every noise of the grid. Right: each system at the noise that is cheapest within "
-            f"{config.margin:.0%} of the best accuracy, {best_accuracy(results):.3f} (pale: none "
-            f"is; a × b: a requests of b records, judged jointly). Passes are the calibrations'; "
-            f"systems with the same steps and noise share their accuracy, measured over the whole "
-            f"stream at one pass per request (Perturbed-GD: its last request), with "
-            f"{config.seeds} seeds.",
-            *_intervals(entries),
-            *_verdict(config, entries),
-            *_reported(config),
-        )
+    chosen = entries(config.margin, results)
+    theirs = (
+        "Black carets: the passes in the authors' stored results on these data, with their own "
+        "noise, λ and accuracy."
+        if config.dataset == FULL.dataset
+        else f"Quick scale; the authors' data are {FULL.dataset}."
     )
+    verdict = sequential_words.verdict(config.deletions, chosen)
+    return " ".join((_what(config, results), *verdict, theirs))
 
 
-def _intervals(entries: list[Entry]) -> Iterator[str]:
-    """The intervals that the choice of noise rests on."""
-    shown = [e for e in entries if e.name in (OURS, "PNSGD, mini-batch")]
-    parts = (f"{e.name} {e.accuracy:.3f} ({e.low:.3f}, {e.high:.3f})" for e in shown)
-    yield f"Accuracy with 95% intervals over seeds: {'; '.join(parts)}."
-
-
-def _reported(config: Config) -> Iterator[str]:
-    if config.dataset == FULL.dataset:
-        yield (
-            "Black carets: the passes in the authors' stored results on these data, with their "
-            "own noise, λ and accuracy."
-        )
-    else:
-        yield f"Quick scale; the authors' data are {FULL.dataset}."
-
-
-def _verdict(config: Config, entries: list[Entry]) -> Iterator[str]:
-    """Whether Noisy-GD costs less than every other system that serves single deletions."""
-    ours = next(entry for entry in entries if entry.name == OURS)
-    others = [entry for entry in entries if entry.single and entry.name != OURS]
-    level = "" if ours.within else ", NOT within the margin"
-    yield (
-        f"Noisy-GD with the optimal accountant takes {ours.passes:,.0f} passes "
-        f"({ours.gradients:.3g} gradients) and ends at {ours.accuracy:.3f}{level}."
-    )
-    dearer = [entry for entry in others if entry.within and entry.passes > ours.passes]
-    if dearer:
-        times = (f"{e.name} {e.passes / ours.passes:.3g}× ({e.accuracy:.3f})" for e in dearer)
-        yield f"Dearer: {', '.join(times)}."
-    lazy = next(entry for entry in entries if entry.name == LAZY)
-    if lazy.within:
-        yield (
-            f"At its noise every release is (ε, δ)-DP by itself, so that it may also wait and take "
-            f"one pass for ten requests: {lazy.passes:,.0f} passes."
-        )
-    for entry in others:
-        if not entry.within:
-            yield f"{entry.name} is never within the margin (at best {entry.accuracy:.3f})."
-        elif entry.passes <= ours.passes:
-            compared = "the same" if entry.passes == ours.passes else "LESS"
-            yield (
-                f"{entry.name} costs {compared}, {entry.passes:,.0f} passes at "
-                f"{entry.accuracy:.3f}{_reason(config, entry)}."
-            )
-
-
-def _reason(config: Config, entry: Entry) -> str:
-    if entry.name != "PNSGD, mini-batch":
-        return ""
-    least = " and one per request is the fewest there can be"
+def _what(config: Config, results: dict[str, np.ndarray]) -> str:
+    best = best_accuracy(results)
     return (
-        f": its pass is many steps, each of which contracts, where a full-batch pass is one"
-        f"{least * (entry.passes == config.deletions)}; in return it keeps the order of its "
-        f"batches and takes learning as converged"
+        f"{config.deletions} deletions on {config.dataset} (n = {int(results['n']):,}), "
+        f"λ = {config.l2:g}, (ε, δ) = ({config.epsilon:g}, 1/n) after every request of a stream "
+        f"fixed in advance. Notions differ: data-deletion for Noisy-GD, closeness to retraining "
+        f"for the others. Each takes the longest step that its own analysis allows, 2/(2λ+β) for "
+        f"Noisy-GD, 1/(λ+β) for Langevin and PNSGD. Left: every noise of the grid. Right: each at "
+        f"the noise that is cheapest within {config.margin:.0%} of the best mean accuracy, "
+        f"{best:.3f} (pale: none is; a × b: a requests of b records, judged jointly). Passes are "
+        f"the calibrations'; accuracy is on {int(results['held_out']):,} held-out records, taken "
+        f"as given, with 95% intervals over {config.seeds} seeds; undecided: the interval contains "
+        f"the floor of {best - config.margin:.3f}. Systems with the same steps and noise share it, "
+        f"measured over the whole stream at one pass per request (Perturbed-GD: its last request)."
     )

@@ -4,51 +4,71 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import signed
 
 import dd_jax as dd
 from dd_jax.baselines import noisy_gd_system, pnsgd
 from dd_jax.data import Dataset
-from experiments import sequential_rows as rows
+from dd_jax.errors import InputError
+from experiments import sequential_passes as passes
 from experiments import sequential_runs as runs
 from experiments.figures import sequential
-from experiments.sequential_rows import Setting
+from experiments.sequential_passes import Setting
+from experiments.sequential_rows import LAZY, OURS, ROWS
+from experiments.sequential_table import entries
 
 LOGISTIC = dd.losses.logistic()
-CONFIG = sequential.Config(deletions=4, noise_factors=(0.01, 1.0, 10.0))
+CONFIG = sequential.Config(deletions=20, noise_factors=(0.01, 1.0, 10.0))
 MNIST = Setting(dd.Problem(LOGISTIC, 0.012), 11_982, 784, 1.0, 1 / 11_982, 100)
 
 
-def separable(n: int) -> dd.Labelled:
-    """Rows on both sides of the first axis."""
-    records = signed(n, 2, seed=5)
-    side = jnp.where(records.label > 0, 1.0, -1.0)
-    return dd.Labelled(jnp.stack([side, jnp.zeros(n)], axis=1), records.label)
+def sided(side, label, length=1.0) -> dd.Labelled:
+    """Rows on the first axis."""
+    side = length * jnp.asarray(side, jnp.float32)
+    return dd.Labelled(jnp.stack([side, jnp.zeros_like(side)], axis=1), jnp.asarray(label))
 
 
-DATA = Dataset("toy", separable(24), separable(10), "none")
-SETTING = Setting(dd.Problem(LOGISTIC, 0.1), 24, 2, 1.0, 1 / 24, 4)
+def misleading(n: int) -> dd.Labelled:
+    """The first half says the opposite of the second, and louder: right only once all are gone."""
+    side = jnp.where(jnp.arange(n) % 2, 1.0, -1.0)
+    wrong = jnp.arange(n) < n // 2
+    return sided(jnp.where(wrong, 1.0, 0.5) * side, jnp.where(wrong, -side, side))
 
 
-def test_noisy_gd_passes_are_its_plan_s_and_one_each_at_the_private_noise():
-    assert rows.langevin_passes(MNIST, MNIST.private_noise * (1 + 1e-9), 100, "optimal") == 100
-    noise = MNIST.private_noise / 10
+SIDES = [1.0, -1.0] * 5
+DATA = Dataset("toy", misleading(24), sided(SIDES, SIDES), "none")
+SETTING = Setting(dd.Problem(LOGISTIC, 0.1), 24, 2, 1.0, 1 / 24, 12)
+
+
+def test_noisy_gd_passes_by_hand_and_one_each_at_the_private_noise():
+    # η = 2/(2λ+¼) leaves c = 1 - ηλ of a distance; noise 10 times smaller needs c^{2K} ≤ 1/10.
+    contraction = 0.25 / 0.274
+    assert 1 - MNIST.long_step * 0.012 == pytest.approx(contraction)
+    assert passes.noisy_gd_passes(MNIST, MNIST.private_noise * (1 + 1e-9), 100) == 100
+    steps = math.ceil(math.log(10) / (2 * -math.log(contraction)))
+    assert passes.noisy_gd_passes(MNIST, MNIST.private_noise / 10, 100) == 100 * steps
+    grouped = math.ceil(math.log(250) / (2 * -math.log(contraction)))
+    assert passes.noisy_gd_passes(MNIST, MNIST.private_noise / 10, 20) == 20 * grouped
     plan = noisy_gd_system.calibrate(
         MNIST.problem,
         n=MNIST.n,
         dim=MNIST.dim,
         epsilon=1.0,
         delta=MNIST.delta,
-        epsilon_private=1.0,
-        noise_variance=MNIST.private_noise,
+        step_size=MNIST.long_step,
     )
-    assert plan.delete_steps == MNIST.plan(MNIST.private_noise).delete_steps == 1
-    needed = rows.langevin_passes(MNIST, noise, 100, "optimal")
-    assert needed == 100 * MNIST.plan(noise).delete_steps > 100
+    assert (plan.noise_variance, plan.delete_steps) == (MNIST.private_noise, 1)
+    assert plan.learn_steps == MNIST.learn_steps(MNIST.private_noise, MNIST.long_step)
+
+
+def test_perturbed_gd_is_calibrated_for_the_last_of_all_requests():
+    made = passes.perturbed_calibration(MNIST, "published")
+    # T_i = I + ⌈log log(4di/δ)/log(1/γ)⌉ at i = 100, γ = S₀/(S₀+2m).
+    tail = math.log(math.log(4 * 784 * 100 * 11_982)) / math.log(0.274 / 0.25)
+    assert made.delete_steps - made.noise_steps == math.ceil(tail) == 34
 
 
 def test_a_lazy_curator_needs_a_release_that_is_private_by_itself():
-    lazy = rows.ROWS[rows.LAZY].passes
+    lazy = ROWS[LAZY].passes
     assert lazy(MNIST, MNIST.private_noise, 128) == 10
     assert lazy(MNIST, 4 * MNIST.private_noise, 128) == 10
     assert math.isinf(lazy(MNIST, 0.99 * MNIST.private_noise, 128))
@@ -56,46 +76,57 @@ def test_a_lazy_curator_needs_a_release_that_is_private_by_itself():
 
 def test_published_passes_at_the_authors_noise_are_of_the_size_that_they_report():
     noise = 0.03**2
-    assert rows.pnsgd_passes(MNIST, noise, 128) == 100
+    assert passes.pnsgd_passes(MNIST, noise, 128) == 100
     reported = sequential.REPORTED
     for name, found in (
-        ("PNSGD, full batch", rows.pnsgd_passes(MNIST, noise, MNIST.n)),
-        ("Langevin, 5 × 20", rows.langevin_passes(MNIST, noise, 5, "published")),
-        ("Langevin, 20 × 5", rows.langevin_passes(MNIST, noise, 20, "published")),
-        ("Perturbed-GD, Thm 28", 100 * rows.perturbed_calibration(MNIST, "published").delete_steps),
+        ("PNSGD, full batch", passes.pnsgd_passes(MNIST, noise, MNIST.n)),
+        ("Langevin, 5 × 20", passes.langevin_passes(MNIST, noise, 5)),
+        ("Langevin, 20 × 5", passes.langevin_passes(MNIST, noise, 20)),
+        (
+            "Perturbed-GD, Thm 28",
+            100 * passes.perturbed_calibration(MNIST, "published").delete_steps,
+        ),
     ):
         low, high = reported[name]
         assert low / 1.5 < found < high * 1.5, name
 
 
 @pytest.mark.slow
-def test_every_kind_of_step_learns_and_drowns_in_noise():
+def test_every_kind_of_step_forgets_all_that_misled_it_and_drowns_in_noise():
     keys = jax.random.split(jax.random.key(0), 3)
     noises = [1e-6, 1e4]
-    full = runs.full_batch(SETTING, DATA, noises, 30, 40, keys[0])
-    mini = runs.mini_batch(SETTING, DATA, noises, 5, 10, 40, keys[1])
+    steps = runs.Steps(np.full(2, SETTING.long_step), np.array(noises))
+    full = runs.full_batch(SETTING, DATA, steps, 30, 40, keys[0], rows=2)
+    mini = runs.mini_batch(SETTING, DATA, np.array(noises), 5, 10, 40, keys[1])
     for found in (full, mini):
         assert found.shape == (2, 40)
         assert (found[0] == 1).all()
         assert 0.3 < found[1].mean() < 0.7
-    quiet = rows.perturbed_calibration(SETTING, "best").replace(noise_deviation=1e-3)
+    quiet = passes.perturbed_calibration(SETTING, "best").replace(noise_deviation=1e-3)
     assert (runs.perturbed(SETTING, DATA, quiet, 40, keys[2]) == 1).all()
 
 
-def test_the_stream_really_deletes():
-    stream = runs.stream(SETTING, DATA.train)
-    assert np.array_equal(stream.index, np.arange(4)[:, None])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_the_stream_really_deletes(rows):
+    stream = runs.stream(SETTING, DATA.train, rows)
+    assert np.array_equal(stream.index, np.arange(12).reshape(-1, rows))
     assert not np.asarray(stream.record.features).any()
+
+
+def test_deletions_that_cannot_be_dealt_evenly_are_refused():
+    with pytest.raises(InputError, match="deletions = 30; give a multiple of 20"):
+        sequential.Config(deletions=30)
 
 
 def pretend(accuracy, **passes):
     """Results in which all steps have one accuracy per noise, and all systems cost 1000 a noise."""
     results = {
         "n": np.array(10),
+        "held_out": np.array(123),
         "noise": np.array([1.0, 2.0, 3.0]),
         "private_noise": np.array(2.0),
     }
-    for name, row in sequential.ROWS.items():
+    for name, row in ROWS.items():
         points = 1 if row.passes is None else 3
         results[f"passes: {name}"] = np.full(points, 1000.0)
         spread = np.array([-1e-4, 1e-4])
@@ -106,12 +137,12 @@ def pretend(accuracy, **passes):
 
 
 def named(results, name):
-    return next(e for e in sequential.table(CONFIG, results) if e.name == name)
+    return next(e for e in entries(CONFIG.margin, results) if e.name == name)
 
 
 def test_table_takes_the_cheapest_noise_within_the_margin():
-    results = pretend([0.9, 0.895, 0.88], **{sequential.OURS: [300.0, 200.0, 100.0]})
-    entry = named(results, sequential.OURS)
+    results = pretend([0.9, 0.895, 0.88], **{OURS: [300.0, 200.0, 100.0]})
+    entry = named(results, OURS)
     assert (entry.passes, entry.noise, entry.gradients, entry.within) == (200, 2, 2000, True)
     assert math.isclose(entry.accuracy, 0.895)
     assert entry.low < 0.895 < entry.high
@@ -123,19 +154,39 @@ def test_table_takes_the_cheapest_noise_within_the_margin():
 @pytest.mark.parametrize(
     ("theirs", "words"),
     [
-        (400.0, "PNSGD, mini-batch 2× (0.900)"),
+        (400.0, "PNSGD, mini-batch 2× at 0.900"),
         (200.0, "PNSGD, mini-batch costs the same"),
-        (4.0, "PNSGD, mini-batch costs LESS, 4 passes"),
+        (20.0, "PNSGD, mini-batch costs LESS, 20 passes"),
     ],
 )
 def test_caption_says_who_is_cheaper(theirs, words):
-    results = pretend(
-        [0.9] * 3, **{sequential.OURS: [200.0] * 3, "PNSGD, mini-batch": [theirs] * 3}
-    )
+    results = pretend([0.9] * 3, **{OURS: [200.0] * 3, "PNSGD, mini-batch": [theirs] * 3})
     text = sequential.caption(CONFIG, results)
     assert words in text
-    assert "Langevin 5× (0.900)" in text
-    assert ("fewest there can be" in text) == (theirs == CONFIG.deletions)
+    assert "Langevin 5× at 0.900" in text
+    assert ("fewest that both take" in text) == (theirs == CONFIG.deletions)
+    assert "on 123 held-out records" in text
+    assert "undecided)" not in text
+
+
+@pytest.mark.parametrize(("lazy", "words"), [(10.0, "less than every other"), (1e4, ", NOT less")])
+def test_caption_says_whether_waiting_is_cheapest(lazy, words):
+    results = pretend([0.9] * 3, **{OURS: [200.0] * 3, LAZY: [math.inf, lazy, lazy]})
+    text = sequential.caption(CONFIG, results)
+    assert f"{lazy:,.0f} passes at 0.900" in text
+    assert words in text
+    results["accuracy: mini-batch"] += 0.2
+    assert "so that requests could wait" in sequential.caption(CONFIG, results)
+
+
+def test_an_interval_around_the_floor_leaves_it_undecided():
+    results = pretend([0.9, 0.8901, 0.88])
+    results[f"passes: {OURS}"] = np.array([300.0, 200.0, 100.0])
+    assert (named(results, OURS).verdict, named(results, OURS).passes) == ("yes, undecided", 200)
+    assert "undecided)" in sequential.caption(CONFIG, results)
+    assert sequential.tables(CONFIG, results)[0].rows[0][-1] == "yes, undecided"
+    results[f"passes: {OURS}"] = np.array([100.0, 200.0, 300.0])
+    assert named(results, OURS).verdict == "yes"
 
 
 def test_caption_owns_up_to_lost_accuracy():
@@ -150,14 +201,14 @@ def test_plot_draws_every_system_and_the_reported_passes_on_their_own_data_only(
     results = pretend([0.9, 0.8, 0.7])
     for config in (CONFIG, sequential.FULL):
         curves, costs = sequential.plot(config, results).axes
-        single = [name for name, row in sequential.ROWS.items() if row.single]
+        single = [name for name, row in ROWS.items() if row.single]
         assert [text.get_text() for text in curves.get_legend().get_texts()] == single
-        assert len(costs.patches) == len(sequential.ROWS)
+        assert len(costs.patches) == len(ROWS)
         assert len(costs.lines) == (len(sequential.REPORTED) if config is sequential.FULL else 0)
 
 
 def test_passes_grow_with_what_is_asked():
-    made = [rows.pnsgd_passes(MNIST, noise, 128) for noise in (1e-3, 1e-9)]
+    made = [passes.pnsgd_passes(MNIST, noise, 128) for noise in (1e-3, 1e-9)]
     assert made[0] < made[1]
     assert (
         pnsgd.calibrate(
