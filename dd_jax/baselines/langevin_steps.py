@@ -6,7 +6,7 @@ from dd_jax.baselines import request_steps
 from dd_jax.baselines.request_steps import Setting
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks, deletion, renyi
-from dd_jax.plans.convex import whole
+from dd_jax.plans.accountants import whole
 
 _GRID = 400
 _ZOOMS = 4

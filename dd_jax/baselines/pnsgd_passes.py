@@ -10,7 +10,7 @@ from dd_jax.baselines.calibration import root_slope
 from dd_jax.baselines.request_steps import Calibration, Setting
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks, privacy
-from dd_jax.plans.convex import whole
+from dd_jax.plans.accountants import whole
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from dd_jax.errors import CertificateRefused, InputError
 _ROUNDING = 8 * np.finfo(np.float64).eps
 _FLOAT32 = float(np.finfo(np.float32).eps)
 _LEAST = np.finfo(np.float64).smallest_subnormal
+# Formulas that may leave the range of floats on the way to a bound say so by ∞, not by a warning.
+quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
 
 
 def numbers(name, value):
@@ -106,6 +108,17 @@ def step_size_optimal(step_size, l2, smoothness):
     return step_size
 
 
+def edited_share(n, edits_per_request):
+    """r/n, refused if a request edits more records than there are."""
+    n, edits = count("n", n), count("edits_per_request", edits_per_request)
+    if np.any(edits > n):
+        raise CertificateRefused(
+            f"edits_per_request = {np.max(edits):g} exceeds n = {np.min(n):g}, but a request "
+            f"replaces distinct records; give edits_per_request ≤ n."
+        )
+    return edits / n
+
+
 def product(*factors):
     """The product, rounded to the sound side of a bound where it leaves the range of floats.
 
@@ -121,6 +134,11 @@ def product(*factors):
         result = np.ldexp(mantissa, exponent)
     result = np.where((result == 0) & (mantissa > 0), _LEAST, result)
     return np.where(np.isnan(result), np.inf, result)
+
+
+def times(rate, num_steps):
+    """rate · K with 0 · ∞ = 0."""
+    return np.where((num_steps == 0) | (rate == 0), 0.0, rate * num_steps)
 
 
 def least_float32_noise(reach):

@@ -6,7 +6,7 @@ from dd_jax.guarantees import adaptive, renyi
 from dd_jax.plans import words
 from dd_jax.plans.certificate import Certificate
 from dd_jax.plans.composition import composition_numbers
-from dd_jax.plans.convex import convex_numbers
+from dd_jax.plans.convex_numbers import convex_numbers
 from dd_jax.plans.nonconvex import nonconvex_numbers
 from dd_jax.plans.numbers import Form, Numbers, Question
 from dd_jax.plans.plan import Plan

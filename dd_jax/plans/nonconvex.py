@@ -8,7 +8,7 @@ import numpy as np
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import adaptive, checks, inference, nonconvex, privacy, renyi, utility
 from dd_jax.plans import conditions
-from dd_jax.plans.convex import whole
+from dd_jax.plans.accountants import whole
 from dd_jax.plans.numbers import Numbers, Question, check_unit, internal_order
 from dd_jax.plans.plan import FORMULAS, Plan
 
