@@ -9,23 +9,15 @@ direction and a threshold on one half and test on the other. Host-side, no JAX.
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
+from dd_jax.audit.event_bounds import coin_divergence
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, advantage, check_confidence
 
 MOST_THRESHOLDS = 512
 # Half of them fit an event, and a covariance needs two.
 FEWEST_SAMPLES = 4
-
-
-def coin_divergence(order: float, likely, unlikely):
-    """r_q(p ‖ s) = log(p^q s^{1-q} + (1-p)^q (1-s)^{1-q}) / (q-1); 0 where p ≤ s."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        heads = special.xlogy(order, likely) - special.xlogy(order - 1, unlikely)
-        tails = special.xlog1py(order, -likely) - special.xlog1py(order - 1, -unlikely)
-        value = np.logaddexp(heads, tails) / (order - 1)
-    return np.where(np.asarray(likely) > np.asarray(unlikely), np.maximum(value, 0), 0.0)[()]
 
 
 def renyi_lower_bound(order: float, hits_present, hits_absent, trials: int, confidence: float):
@@ -44,7 +36,7 @@ def renyi_lower_bound(order: float, hits_present, hits_absent, trials: int, conf
     with np.errstate(invalid="ignore"):
         low = np.where(present > 0, stats.beta.ppf(tail, present, trials - present + 1), 0.0)
         high = np.where(absent < trials, stats.beta.isf(tail, absent + 1, trials - absent), 1.0)
-    return coin_divergence(order, low, high)
+    return coin_divergence(low, high, order=order)
 
 
 class Event(NamedTuple):

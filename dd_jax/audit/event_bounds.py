@@ -181,7 +181,7 @@ def coin_divergence(likely, unlikely, *, order: float):
         heads = special.xlogy(order, likely) - special.xlogy(order - 1, unlikely)
         opposite = special.xlog1py(order, -likely) - special.xlog1py(order - 1, -unlikely)
         value = np.logaddexp(heads, opposite) / (order - 1)
-    return np.where(likely > unlikely, np.maximum(value, 0.0), 0.0)
+    return np.where(likely > unlikely, np.maximum(value, 0.0), 0.0)[()]
 
 
 def both_or_one(value: Callable, both_ways: bool) -> Callable:

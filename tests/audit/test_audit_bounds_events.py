@@ -141,6 +141,15 @@ def test_the_ends_of_each_value_show_no_more_than_is_true():
     np.testing.assert_allclose(mass, likely - np.exp(0.5) * unlikely)
 
 
+def test_divergence_of_two_coins():
+    heads, tails = stats.norm.cdf(0.5), stats.norm.cdf(-0.5)
+    assert event_bounds.coin_divergence(heads, tails, order=2.0) == pytest.approx(0.523, abs=5e-4)
+    expected = np.log(0.7**3 / 0.2**2 + 0.3**3 / 0.8**2) / 2
+    assert event_bounds.coin_divergence(0.7, 0.2, order=3.0) == pytest.approx(expected)
+    assert event_bounds.coin_divergence(0.2, 0.7, order=2.0) == 0
+    assert event_bounds.coin_divergence(1.0, 0.25, order=2.0) == pytest.approx(np.log(4))
+
+
 def test_carrying_mu_to_the_divergence():
     mu = bounds.gaussian_mu(*COINS, confidence=0.95)
     carried = bounds.renyi_of_mu(mu, 3)
