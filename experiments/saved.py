@@ -65,7 +65,7 @@ def write(path: Path, saved: Saved) -> None:
 def read(path: Path) -> Saved | None:
     """What the file holds; None where there is none, or none that can be read."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         about: Mapping[str, Any] = json.loads(str(arrays.pop(ABOUT)))
         return Saved(arrays, about["identity"], about["seconds"], about["revision"])

@@ -25,8 +25,8 @@ def card(title: str, certificate: Certificate) -> dict[str, Any]:
 
 def _unit(certificate: Certificate) -> str:
     if certificate.order is None:
-        return f"ε at δ = {certificate.delta:g}"
-    return f"Rényi divergence of order {certificate.order:g}"
+        return f"the ε of (ε, δ) at δ = {certificate.delta:g}"
+    return f"a Rényi divergence of order {certificate.order:g}"
 
 
 def _numbers(certificate: Certificate) -> list[tuple[str, float, str]]:

@@ -1,0 +1,263 @@
+import json
+from pathlib import Path
+
+import fake_figures as fake
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from experiments import environment, page, report, saved
+from experiments.figures import Table
+
+ABSENT = dd.MissingData("mnist is not here; run `get it`.", "get it")
+
+
+def statuses(made: report.Report) -> dict[str, str]:
+    return {figure.name: figure.status for figure in made.made}
+
+
+# --- saved arrays -------------------------------------------------------------------------------
+
+
+def test_what_is_saved_is_drawn_and_not_computed_again(monkeypatch, tmp_path):
+    figure = fake.figure("one")
+    fake.install(monkeypatch, figure)
+    said = []
+    first = fake.write(tmp_path, said=said)
+    assert "one: computing" in said
+    assert statuses(first) == {"one": "computed"}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    said.clear()
+    second = fake.write(tmp_path, said=said)
+    assert said[0] == "one: drawn from the saved arrays, nothing has changed"
+    assert statuses(second) == {"one": "saved"}
+    assert len(figure.calls) == 1
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert set(before) == {
+        "report.html",
+        "one-quick.npz",
+        *(f"one.{suffix}" for suffix in ("csv", "pdf", "svg", "png")),
+    }
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("versions", {"jax": "0"}),
+        ("generator", "rbg"),
+        ("device", "an abacus"),
+        ("sources_digest", "0" * 64),
+    ],
+)
+def test_nothing_is_used_again_once_something_changed(monkeypatch, tmp_path, name, value):
+    figure = fake.figure("one")
+    fake.install(monkeypatch, figure)
+    fake.write(tmp_path)
+    monkeypatch.setattr(environment, name, lambda *_: value)
+    assert statuses(fake.write(tmp_path)) == {"one": "computed"}
+    assert statuses(fake.write(tmp_path)) == {"one": "saved"}
+    assert len(figure.calls) == 2
+
+
+def test_another_configuration_is_computed_and_scales_keep_their_own_arrays(monkeypatch, tmp_path):
+    figure = fake.figure("one")
+    fake.install(monkeypatch, figure)
+    assert "4 points" in fake.write(tmp_path).made[0].caption
+    assert "8 points" in fake.write(tmp_path, scale="full").made[0].caption
+    assert statuses(fake.write(tmp_path)) == {"one": "saved"}
+    figure.Config = lambda: fake.Config(points=5)
+    assert "5 points" in fake.write(tmp_path).made[0].caption
+    assert [config.points for config, _ in figure.calls] == [4, 8, 5]
+
+
+def test_a_damaged_file_is_computed_again(monkeypatch, tmp_path):
+    figure = fake.figure("one")
+    fake.install(monkeypatch, figure)
+    fake.write(tmp_path)
+    file = tmp_path / "one-quick.npz"
+    for content in (file.read_bytes()[:-40], b"", b"PK no archive"):
+        file.write_bytes(content)
+        assert statuses(fake.write(tmp_path)) == {"one": "computed"}
+        assert saved.read(file) is not None
+
+
+def test_a_killed_report_goes_on_where_it_stopped(monkeypatch, tmp_path):
+    first, second = fake.figure("first"), fake.figure("second")
+    compute, second.compute = second.compute, fake.raising(KeyboardInterrupt())
+    fake.install(monkeypatch, first, second)
+    with pytest.raises(KeyboardInterrupt):
+        fake.write(tmp_path)
+    second.compute = compute
+    assert statuses(fake.write(tmp_path)) == {"first": "saved", "second": "computed"}
+    assert len(first.calls) == 1
+
+
+def test_chunks_of_seeds_are_kept_beside_the_page_unless_all_is_computed_anew(
+    monkeypatch, tmp_path
+):
+    figure = fake.figure("one")
+    fake.install(monkeypatch, figure)
+    fake.write(tmp_path)
+    fake.write(tmp_path, recompute=True)
+    (_, kept), (_, anew) = figure.calls
+    assert kept.folder == tmp_path / "chunks"
+    assert kept.config == {"figure": "one", "points": 4, "seed": 0}
+    assert anew.folder is None
+
+
+def test_saved_arrays_come_back_as_they_were(tmp_path):
+    arrays = {
+        "z: β / x": np.array([1.5, np.nan], np.float32),
+        "a": np.array(3),
+        "words": np.array(["ε", "no"]),
+    }
+    given = saved.Saved(arrays, {"config": {"seed": 0}}, 1.5, None)
+    saved.write(tmp_path / "a.npz", given)
+    found = saved.read(tmp_path / "a.npz")
+    assert list(found.arrays) == list(arrays)
+    for name, array in arrays.items():
+        assert found.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(found.arrays[name], array)
+    assert found[1:] == given[1:]
+    with pytest.raises(TypeError, match="'a' holds Python objects"):
+        saved.write(tmp_path / "b.npz", given._replace(arrays={"a": np.array([None])}))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_sources_are_the_figure_what_it_imports_and_the_library():
+    figures = environment.ROOT / "experiments" / "figures"
+    found = environment._with_imports(figures / "savings.py")
+    names = {path.name for path in found}
+    assert {"savings.py", "savings_cases.py", "savings_runs.py"} <= names
+    assert not {"audit_power.py", "style.py", "__init__.py", "report.py"} & names
+
+
+def test_a_changed_source_has_another_digest(tmp_path):
+    file = tmp_path / "figure.py"
+    digests = []
+    for text in ("a = 1\n", "a = 2\n", "a = 1\n"):
+        file.write_text(text)
+        digests.append(environment.sources_digest(file))
+    assert digests[0] == digests[2] != digests[1]
+
+
+# --- what cannot be made ------------------------------------------------------------------------
+
+
+def test_missing_data_becomes_a_card_that_says_how_to_get_them(monkeypatch, tmp_path):
+    real = fake.figure("real", compute=fake.raising(ABSENT))
+    fake.install(monkeypatch, fake.figure("one"), real, fake.figure("two"))
+    made = fake.write(tmp_path)
+    assert statuses(made) == {"one": "computed", "real": "missing data", "two": "computed"}
+    assert made.made[1].command == "get it"
+    text = made.path.read_text(encoding="utf-8")
+    assert "<pre>get it</pre>" in text
+    assert "This figure failed" not in text
+
+
+@pytest.mark.parametrize("broken", ["compute", "plot", "caption", "import"])
+def test_a_broken_figure_leaves_the_others_whole(monkeypatch, tmp_path, broken):
+    bad = fake.figure("bad")
+    error = ZeroDivisionError("not <b>this</b>")
+    changed = "Config" if broken == "import" else broken
+    working = getattr(bad, changed)
+    setattr(bad, changed, fake.raising(error))
+    fake.install(monkeypatch, bad, fake.figure("good"))
+    said = []
+    made = fake.write(tmp_path, said=said)
+    assert statuses(made) == {"bad": "failed", "good": "computed"}
+    assert "ZeroDivisionError: not &lt;b&gt;this" in made.path.read_text(encoding="utf-8")
+    assert any("Traceback" in text for text in said)
+    # Arrays are saved before they are drawn: mending a plot costs no computation.
+    setattr(bad, changed, working)
+    mended = "saved" if broken in ("plot", "caption") else "computed"
+    assert statuses(fake.write(tmp_path)) == {"bad": mended, "good": "saved"}
+
+
+def test_an_unknown_figure_is_refused_before_anything_is_written(monkeypatch, tmp_path):
+    fake.install(monkeypatch, fake.figure("one"))
+    with pytest.raises(dd.InputError, match="there is no figure 'two'; choose from one"):
+        fake.write(tmp_path / "new", names=["two"])
+    assert not (tmp_path / "new").exists()
+
+
+# --- files and the page -------------------------------------------------------------------------
+
+
+def test_csv_lists_every_value():
+    arrays = {"a": np.array([[1.0, 2.0]]), "b": np.array(3.0), "c": np.array(["x, y"])}
+    assert report._as_csv(arrays).splitlines() == [
+        "array,index,value",
+        "a,0 0,1",
+        "a,0 1,2",
+        "b,,3",
+        'c,0,"x, y"',
+    ]
+
+
+def test_claims_are_rows_of_tables_with_their_columns():
+    other = Table("Other", ("claim", "verdict"), [("x", "refuted")])
+    made = page.Made("one", "One", "computed", tables=(other, fake.CLAIMS))
+    tight, unknown = page.claims([made])
+    assert tight == ("tight", 1.0, 1.0, 0.9, "consistent", "one")
+    assert unknown.exact is None
+    assert not unknown.refuted
+
+
+def test_a_refuted_claim_is_always_among_the_cards():
+    claims = [page.Claim(f"claim {k}", 1.0, None, 0.5, "consistent", "one") for k in range(9)]
+    text = page.render([], [*claims, claims[0]._replace(words="late", verdict="refuted")], "quick")
+    assert text.count('<article class="card">') == page.MOST_CLAIMS
+    assert "6 of 10 claims" in " ".join(text.split())
+    assert text.index("late") < text.index("claim 0")
+    assert "claim 8" not in text
+
+
+def test_the_page_loads_nothing_and_names_only_files_that_are_there(monkeypatch, tmp_path):
+    fake.install(monkeypatch, fake.figure("one", tables=lambda *_: [fake.CLAIMS]))
+    made = fake.write(tmp_path)
+    text = made.path.read_text(encoding="utf-8")
+    assert "http://" not in text
+    assert "https://" not in text
+    assert text.count("src=") == text.count('src="data:image/') == 1
+    for file in made.made[0].files.values():
+        assert f'href="{file}"' in text
+        assert (tmp_path / file).stat().st_size > 0
+    assert "<strong>quick</strong> scale" in text
+
+
+def test_a_certificate_is_shown_with_its_numbers_and_assumptions(monkeypatch, tmp_path):
+    problem = dd.Problem(dd.losses.logistic(), 0.05)
+    plan = dd.plan_convex(problem, n=267, dim=64, order=2, eps_dp=1.0, eps_dd=0.1)
+    issued = plan.certificate(1, 1)
+    fake.install(monkeypatch, fake.figure("one", certificate=lambda config: issued))
+    text = fake.write(tmp_path).path.read_text(encoding="utf-8")
+    for number in (issued.eps_dp, issued.eps_dd, issued.eps_dd_adaptive, issued.advantage_bound):
+        assert f"<b>≤ {number:.4g}</b>" in text
+    assert text.count("<li>") - text.count('<li><a href="#') == len(issued.assumptions)
+    assert "Each ε is a Rényi divergence of order 2." in text
+
+
+def test_numbers_and_what_columns_are_sorted_by():
+    cells = [None, np.nan, True, np.int64(12345), 0.000123456, np.inf, -np.inf, (1, "a"), "text"]
+    shown = ["–", "–", "yes", "12,345", "0.0001235", "∞", "−∞", "1, a", "text"]
+    assert [page._text(cell) for cell in cells] == shown
+    order = ["", "", "1.0", "12345.0", "0.000123456", "Infinity", "-Infinity"]
+    assert [page._order(cell) for cell in cells[:7]] == order
+    table = Table("t", ("a", "b"), [(1, "x"), (None, 2.0)])
+    assert [page._is_numeric(table, k) for k in (0, 1)] == [True, False]
+
+
+def test_a_drawing_that_is_too_large_is_shown_as_pixels(monkeypatch):
+    assert page.image(b"<svg/>", b"png").startswith("data:image/svg+xml;base64,")
+    monkeypatch.setattr(page, "LARGEST_DRAWING", 3)
+    assert page.image(b"<svg/>", b"png") == "data:image/png;base64,cG5n"
+
+
+def test_identity_is_what_a_file_can_hold():
+    found = saved.identity(Path(fake.__file__), fake.Config())
+    assert found == json.loads(json.dumps(found))
+    assert found["config"] == {"points": 4, "seed": 0}
+    assert set(found) == {"config", "versions", "prng", "device", "sources"}
+    assert found["versions"]["dd-jax"]
