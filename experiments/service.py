@@ -8,7 +8,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 import dd_jax as dd
 from dd_jax import erm, requesters
 from dd_jax.constants import DataCheck
-from dd_jax.data.own_file import OwnData
+from dd_jax.data.own_file import OwnData, with_preprocessing
 from dd_jax.errors import InputError
 
 CHUNK = 10
@@ -69,7 +69,7 @@ def make(
         words = f"{data.preprocessing}, then a constant 1 appended"
         data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
     made = getattr(dd.losses, loss)(feature_norm=norm)
-    problem = dd.Problem(_with_scaling(made, data), l2)
+    problem = dd.Problem(with_preprocessing(made, data), l2)
     n, dim = data.train.features.shape
     plan = dd.plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
     check = dd.losses.check_data(problem.loss, data.train)
@@ -79,13 +79,6 @@ def make(
 def _with_ones(records: dd.Labelled) -> dd.Labelled:
     ones = jnp.ones((len(records.label), 1), records.features.dtype)
     return records._replace(features=jnp.concatenate([records.features, ones], axis=1))
-
-
-def _with_scaling(loss: dd.losses.Loss, data: OwnData) -> dd.losses.Loss:
-    """The loss whose certificates say how records were brought into its domain."""
-    domain = f"{loss.domain.describe}; features {data.preprocessing}"
-    constants = replace(loss.constants, domain=domain, caveat=data.caveat)
-    return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
 
 
 class Seconds(NamedTuple):

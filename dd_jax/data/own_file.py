@@ -3,6 +3,7 @@
 import zipfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from dd_jax.data.own_csv import RawTable, closest, listed, read_csv
 from dd_jax.data.scaling import Bounds, scale
 from dd_jax.errors import InputError
+from dd_jax.losses import Loss
 from dd_jax.types import Labelled
 
 DEFAULT_TEST_FRACTION = 0.25
@@ -90,6 +92,13 @@ def load_file(
         scaled.words,
         scaled.caveat,
     )
+
+
+def with_preprocessing(loss: Loss, data: OwnData) -> Loss:
+    """The loss whose certificates say how these records got into its domain, caveat included."""
+    domain = f"{loss.domain.describe}; features {data.preprocessing}"
+    constants = replace(loss.constants, domain=domain, caveat=data.caveat)
+    return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
 
 
 def _labelled(features: np.ndarray, label: np.ndarray) -> Labelled:

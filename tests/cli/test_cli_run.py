@@ -4,14 +4,17 @@ import contextlib
 import csv
 import io
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
 import dd_jax as dd
-from dd_jax import cli
+from dd_jax import cli, loss_constants
 from dd_jax.cli import run, run_output
+from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import OwnData
 from dd_jax.data.scaling import CAVEAT
 from dd_jax.guarantees import utility
@@ -245,6 +248,33 @@ def test_rows_of_the_file_become_places_among_the_training_records():
     assert run._stream(config, data, 2).tolist() == [[4, 0], [3, 1]]
     first = run.Config("my.csv", edits_per_request=2)
     assert run._stream(first, data, 2).tolist() == [[0, 1], [2, 3]]
+
+
+# --- the guide -----------------------------------------------------------------------------------
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
+
+
+def test_the_guide_names_every_key_and_no_other(answer):
+    values, _, _, _ = answer
+    listed = GUIDE.split("| key | meaning |")[1].split("## ")[0]
+    named = set(re.findall(r"`(\w+)`", listed))
+    inner = [values[key] for key in ("data", "plan", "kept", "seconds")]
+    keys = set(values).union(*inner, values["requests"][1]) | {"files"}
+    assert named == keys
+
+
+def test_the_guides_numbers_are_those_of_its_command():
+    problem = ProblemConstants(loss_constants.logistic(feature_norm=np.sqrt(2)), 0.01)
+    plan = dd.plan_convex(problem, n=3000, dim=3, delta=1e-4, eps_dp=1.0, eps_dd=0.2)
+    assert (
+        f"A request costs {plan.delete_gradients:,} gradients of one record ({plan.delete_steps} "
+        f"steps), {plan.learn_steps / plan.delete_steps:.3g}× less than retraining; learning took "
+        f"{plan.learn_gradients:,} ({plan.learn_steps} steps)."
+    ) in GUIDE
+    issued = plan.certificate(request=3)
+    assert f"│ {issued.risk_bound_request:>10.4g} │" in GUIDE
+    assert f"│ {issued.eps_dd_request:>11.4g} │ {issued.advantage_bound:>11.4g} │" in GUIDE
 
 
 # --- bad input ------------------------------------------------------------------------------------
