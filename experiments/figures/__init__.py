@@ -11,7 +11,8 @@ A module of this package has
     tables(config, results)          optional: `Table`s that the page shows beside the figure
     certificate(config)              optional: the `dd.Certificate` that the figure runs under
 
-so that a figure can be drawn anew from its saved arrays, without computing.
+so that a figure can be drawn anew from its saved arrays, without computing. A table whose columns
+include certified, exact, audited and verdict gives the page's cards of claims about this library.
 """
 
 import importlib
@@ -29,6 +30,7 @@ NAMES = (
     "risk_stream",
     "median_attack",
     "secret_state",
+    "real_data",
     "audit_power",
     "sequential",
 )

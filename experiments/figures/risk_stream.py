@@ -80,6 +80,13 @@ def make_plan(
     return problem, plan
 
 
+def certificate(config: Config) -> dd.Certificate:
+    """What the optimal plan promises, against a requester that saw one release."""
+    train = data.load(config.dataset).train
+    problem, plan = make_plan(config, train)
+    return plan.certificate(1, 1, data_check=dd.losses.check_data(problem.loss, train))
+
+
 def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     """For each plan: risk (seeds, judged) and accuracy of both requesters and of retraining."""
     loaded = data.load(config.dataset)

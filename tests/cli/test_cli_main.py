@@ -1,6 +1,5 @@
 """The command line as a person uses it: the installed program, its output and exit status."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,33 +64,3 @@ def test_a_closed_pipe_is_no_error():
         f"{PROGRAM} --help | true", shell=True, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
-
-
-@pytest.mark.slow
-def test_report_writes_a_self_contained_page(tmp_path):
-    options = ("--results", str(tmp_path / "out"), "--figures", "risk_stream", "--json")
-    done = dd_jax("report", *options)
-    assert done.returncode == 0, done.stderr
-    page = Path(json.loads(done.stdout)["page"])
-    text = page.read_text(encoding="utf-8")
-    assert "Rényi data deletion" in text
-    assert "data:image/svg+xml;base64," in text
-    assert "http://" not in text
-    assert "https://" not in text
-    for suffix in ("png", "svg", "pdf", "csv"):
-        assert (tmp_path / "out" / f"risk_stream.{suffix}").stat().st_size > 1000
-    assert not list((tmp_path / "out").glob("*.part"))
-
-
-def test_report_refuses_a_figure_that_does_not_exist(tmp_path, capsys):
-    assert cli.main(["report", "--results", str(tmp_path), "--figures", "risk"]) == 2
-    assert "choose from savings" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_report_refuses_a_file_for_a_folder(tmp_path, capsys):
-    target = tmp_path / "taken"
-    target.write_text("mine")
-    assert cli.main(["report", "--results", str(target)]) == 2
-    assert "is a file; name a folder." in capsys.readouterr().err
-    assert target.read_text() == "mine"
