@@ -57,6 +57,7 @@ _SUBMODULES = (
     "baselines",
     "constants",
     "data",
+    "databases",
     "ensemble",
     "erm",
     "guarantees",
@@ -67,6 +68,7 @@ _SUBMODULES = (
     "oracles",
     "plans",
     "requesters",
+    "sharding",
     "types",
 )
 
@@ -89,8 +91,11 @@ _NAMES = {
     "adversary_view": "interaction",
     "apply_edit": "types",
     "check_edit": "types",
+    "compress": "databases",
+    "counted": "databases",
     "deletion": "losses",
     "drive": "interaction",
+    "expand": "databases",
     "interact": "interaction",
     "neighbours": "ensemble",
     "over_seeds": "ensemble",

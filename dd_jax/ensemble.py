@@ -4,14 +4,18 @@ Jits on the caller's behalf: a vmap over a chunk of seeds inside, a host loop ov
 so that memory is bounded by the chunk and progress can be shown.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
+from dd_jax import sharding
+from dd_jax.databases import Overlay, overlay
 from dd_jax.errors import InputError
 from dd_jax.types import Edit, apply_edit, check_edit
 
@@ -27,6 +31,7 @@ def over_seeds(
     *args: PyTree,
     first_seed: int = 0,
     chunk: int | None = None,
+    mesh: Mesh | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PyTree:
     """`fn(key_s, *args)` for seeds s = 0 … num_seeds - 1, stacked on a leading axis.
@@ -41,7 +46,10 @@ def over_seeds(
         num_seeds: how many seeds.
         *args: pytrees handed to every seed unbatched (a database, step sizes, …).
         first_seed: number of the first seed, where a longer run is made in parts.
-        chunk: seeds per device call; bounds memory. Default 1024.
+        chunk: seeds per call over all devices; bounds memory. Default 1024.
+        mesh: devices to spread the seeds over (`dd_jax.sharding.make_mesh`); rows too, where an
+            argument is a database split with `dd_jax.sharding.split_rows`. The numbers are the same
+            for every mesh, up to rounding.
         progress: called with (seeds done, num_seeds) after each chunk.
     """
     chunk = DEFAULT_CHUNK if chunk is None else chunk
@@ -53,22 +61,56 @@ def over_seeds(
             f"{MOST_SEEDS - 1}; give fewer."
         )
     chunk = min(chunk, num_seeds)
+    if mesh is not None:
+        chunk = sharding.round_up(chunk, mesh)
     parts = []
     for first in range(0, num_seeds, chunk):
         # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut below.
-        parts.append(_one_chunk(fn, chunk, key, jnp.uint32(first_seed + first), args))
+        parts.append(_one_chunk(fn, chunk, mesh, key, jnp.uint32(first_seed + first), args))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(first + chunk, num_seeds), num_seeds)
-    if len(parts) == 1:
+    if chunk == num_seeds:
         return parts[0]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:num_seeds], *parts)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _one_chunk(fn: Callable, chunk: int, key: Array, first: Array, args: tuple) -> PyTree:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _one_chunk(
+    fn: Callable, chunk: int, mesh: Mesh | None, key: Array, first: Array, args: tuple
+) -> PyTree:
     seeds = first + jnp.arange(chunk, dtype=jnp.uint32)
-    return jax.vmap(lambda seed: fn(jax.random.fold_in(key, seed), *args))(seeds)
+
+    def run(seeds, key, args):
+        return jax.vmap(lambda seed: fn(_fold_in(key, seed), *args))(seeds)
+
+    return (run if mesh is None else sharding.over_mesh(run, mesh, args))(seeds, key, args)
+
+
+def _fold_in(key: Array, seed: Array) -> Array:
+    """The seed's key, or one for each of a stack of keys."""
+    fold_in = jax.random.fold_in if key.ndim == 0 else jax.vmap(jax.random.fold_in, (0, None))
+    return fold_in(key, seed)
+
+
+@functools.lru_cache(maxsize=256)
+def _both_arms(fn: Callable) -> Callable:
+    """`fn` on a database and its neighbour, a batch of two; the same object for the same fn."""
+
+    def both(keys, database, edit, args):
+        empty = overlay(database, edit.index.shape[0])
+        full = empty.write(0, edit)
+        arms = jax.tree.map(
+            lambda *leaves: jnp.stack(leaves),
+            *(dataclasses.replace(arm, base=None) for arm in (empty, full)),
+        )
+        arms = dataclasses.replace(arms, base=database)
+        shared_base = Overlay(base=None, index=0, record=0, previous=0, written=0)
+        return jax.vmap(lambda key, rows: fn(key, rows, *args), in_axes=(0, shared_base))(
+            keys, arms
+        )
+
+    return both
 
 
 class Pair(NamedTuple):
@@ -91,7 +133,9 @@ def neighbours(
     edit: Edit,
     *args: PyTree,
     noise: Literal["independent", "common"] = "independent",
+    shared: bool = False,
     chunk: int | None = None,
+    mesh: Mesh | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Pair:
     """Outputs of `fn(key, database, *args)`, a whole interaction, on a database and its neighbour.
@@ -104,7 +148,10 @@ def neighbours(
         edit: the replacement that makes the neighbour (one row for replace-one adjacency).
         noise: "independent" keys in the two arms, as statistical tests need, or "common" keys, so
             that the difference of the arms is the effect of the record alone.
-        *args, chunk, progress: as in `over_seeds`.
+        shared: run both arms in one batch over the rows that they share, with no second copy of
+            the database; `fn` is then given an `Overlay`, so it may use the database through
+            `dd_jax.erm` and `dd.interact` alone. The same numbers, up to rounding.
+        *args, chunk, mesh, progress: as in `over_seeds`.
     """
     check_edit(database, edit)
     if noise not in ("independent", "common"):
@@ -112,7 +159,12 @@ def neighbours(
     present_key, absent_key = jax.random.split(key)
     if noise == "common":
         absent_key = jax.random.clone(present_key)
-    run = functools.partial(over_seeds, fn, chunk=chunk, progress=progress)
+    run = functools.partial(over_seeds, chunk=chunk, mesh=mesh, progress=progress)
+    if shared:
+        keys = jnp.stack([present_key, absent_key])
+        both = run(_both_arms(fn), keys, num_seeds, database, edit, args)
+        return Pair(*(jax.tree.map(lambda leaf, arm=arm: leaf[:, arm], both) for arm in (0, 1)))
+    run = functools.partial(run, fn)
     return Pair(
         run(present_key, num_seeds, database, *args),
         run(absent_key, num_seeds, apply_edit(database, edit), *args),

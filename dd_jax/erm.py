@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from dd_jax.constants import ProblemConstants
+from dd_jax.databases import records_of, sum_over_parts, weighted
 from dd_jax.errors import InputError
 from dd_jax.losses.base import LinearScores, Loss, linear_scores
 from dd_jax.types import is_concrete, num_records
@@ -103,13 +104,13 @@ def _fastest_sum(loss: Loss) -> Callable:
 
 
 def _regularised(problem: Problem, params, database, sum_of_gradients: Callable) -> PyTree:
-    """(1/n) Σ over row chunks + λθ; `sum_of_gradients(params, rows, clip_norm)` does one chunk."""
+    """(1/n) Σ over row chunks + λθ; `sum_of_gradients` does one chunk."""
     n = num_records(database)
 
-    def one_chunk(rows):
-        return sum_of_gradients(params, rows, problem.clip_norm)
+    def one_chunk(rows, weight):
+        return sum_of_gradients(params, rows, problem.clip_norm, weight)
 
-    total = _sum_over_chunks(one_chunk, database, n, problem.row_chunk)
+    total = sum_over_parts(one_chunk, database, problem.row_chunk)
 
     def leaf(summed, weight):
         return summed / n + jnp.asarray(problem.l2, weight.dtype) * weight
@@ -117,44 +118,25 @@ def _regularised(problem: Problem, params, database, sum_of_gradients: Callable)
     return jax.tree.map(leaf, total, params)
 
 
-def _sum_over_chunks(one_chunk: Callable, database: PyTree, n: int, row_chunk: int) -> PyTree:
-    """Add up `one_chunk` over consecutive rows; the last, shorter chunk is done apart."""
-    chunks, rest = divmod(n, row_chunk)
-    if chunks + bool(rest) <= 1:
-        return one_chunk(database)
-    whole = jax.tree.map(
-        lambda leaf: leaf[: chunks * row_chunk].reshape(chunks, row_chunk, *leaf.shape[1:]),
-        database,
-    )
-    last = jax.tree.map(lambda leaf: leaf[chunks * row_chunk :], database)
-
-    def add(total, rows):
-        return jax.tree.map(jnp.add, total, one_chunk(rows)), None
-
-    first = one_chunk(last) if rest else one_chunk(jax.tree.map(lambda leaf: leaf[0], whole))
-    remaining = whole if rest else jax.tree.map(lambda leaf: leaf[1:], whole)
-    return jax.lax.scan(add, first, remaining)[0]
-
-
-def _sum_per_record(loss: Loss, params, rows, clip_norm) -> PyTree:
+def _sum_per_record(loss: Loss, params, rows, clip_norm, weight) -> PyTree:
     gradients = jax.vmap(jax.grad(loss.value), in_axes=(None, 0))(params, rows)
     if clip_norm is not None:
         squares = sum(
             jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(gradients)
         )
-        weight = _clip_weight(jnp.sqrt(squares), clip_norm)
-        gradients = jax.tree.map(
-            lambda leaf: leaf * weight.reshape(-1, *(1,) * (leaf.ndim - 1)), gradients
-        )
+        factor = _clip_weight(jnp.sqrt(squares), clip_norm)
+        gradients = jax.tree.map(lambda leaf: weighted(leaf, factor), gradients)
+    gradients = jax.tree.map(lambda leaf: weighted(leaf, weight), gradients)
     return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), gradients)
 
 
-def _sum_by_scores(scores: LinearScores, params, rows, clip_norm) -> Array:
+def _sum_by_scores(scores: LinearScores, params, rows, clip_norm, weight) -> Array:
     """Σ a ⊗ clip(slope): the gradient of a record is its slope times its features."""
     features, label = scores.split(rows)
     slopes = scores.slope(linear_scores(scores, params, features), label)
     if clip_norm is not None:
         slopes = _clip_slopes(scores, slopes, _feature_norms(scores, features), clip_norm)
+    slopes = weighted(slopes, weight)
     total = slopes @ features if scores.num_scores is None else features.T @ slopes
     if not scores.intercept:
         return total
@@ -195,10 +177,9 @@ def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     clip(φ'); for any other clipped loss no such function need exist (erratum E1) and this is the
     unclipped objective.
     """
-    values = _sum_over_chunks(
-        lambda rows: jnp.sum(_record_values(problem, params, rows)),
+    values = sum_over_parts(
+        lambda rows, weight: jnp.sum(weighted(_record_values(problem, params, rows), weight)),
         database,
-        num_records(database),
         problem.row_chunk,
     )
     return values / num_records(database) + _penalty(problem, params, params)
@@ -207,13 +188,11 @@ def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
 def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyTree) -> Array:
     """ℒ_𝒟(θ) - ℒ_𝒟(θ*), summed record by record so that small differences survive rounding."""
 
-    def one_chunk(rows):
-        return jnp.sum(
-            _record_values(problem, params, rows) - _record_values(problem, optimum, rows)
-        )
+    def one_chunk(rows, weight):
+        difference = _record_values(problem, params, rows) - _record_values(problem, optimum, rows)
+        return jnp.sum(weighted(difference, weight))
 
-    n = num_records(database)
-    losses = _sum_over_chunks(one_chunk, database, n, problem.row_chunk) / n
+    losses = sum_over_parts(one_chunk, database, problem.row_chunk) / num_records(database)
     difference = jax.tree.map(jnp.subtract, params, optimum)
     total = jax.tree.map(jnp.add, params, optimum)
     return losses + _penalty(problem, difference, total)
@@ -300,7 +279,9 @@ def minimise(
         InputError: the loss is not convex, or clipped and not single-index.
     """
     _require_minimisable(problem)
-    start, unravel = ravel_pytree(problem.loss.template(database) if params is None else params)
+    start, unravel = ravel_pytree(
+        problem.loss.template(records_of(database)) if params is None else params
+    )
     field = functools.partial(_flat_gradient, problem, unravel, database)
     jacobian = jax.jacfwd(field)
 

@@ -16,18 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
+from dd_jax import databases
 from dd_jax.errors import EditRefused, InputError
 from dd_jax.types import (
+    Compact,
     CuratorState,
     Edit,
     Mechanism,
     Transcript,
     apply_edit,
     check_edit,
-    check_finite,
     count_rejected,
     is_concrete,
-    num_records,
 )
 
 
@@ -67,11 +67,13 @@ def interact(
     *,
     num_requests: int,
     observe: Sequence[int] = (),
+    overlay: bool = False,
 ) -> tuple[CuratorState, Transcript]:
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
     Pure: jit it, vmap it over keys. Under a vmap over keys alone the database stays unbatched for
-    as long as the requester's edits do not depend on the key.
+    as long as the requester's edits do not depend on the key; where they do, `overlay` keeps it
+    unbatched, at the price of 2·i·r more rows in every gradient.
 
     Args:
         key: the interaction's only source of randomness.
@@ -81,6 +83,9 @@ def interact(
             is computed; inside jit it is projected and counted.
         num_requests: how many requests are served.
         observe: indices s of the releases φ_s that the requester is shown (p = their number).
+        overlay: serve edits from an `Overlay` over the database instead of a changed copy of it;
+            the same law, equal up to rounding. For mechanisms that use the database through
+            `dd_jax.erm` alone, as Noisy-GD does. Counted and split databases are always served so.
 
     Returns:
         The curator's final state (model and database) and the transcript.
@@ -96,9 +101,13 @@ def interact(
         )
     if is_concrete(database):
         check_database(database, mechanism)
-    database, inside = mechanism.domain.project(database)
+    database, outside = databases.project(mechanism.domain, database)
     learn_key, init_key, stream_key = jax.random.split(key, 3)
     state, release = _learn(mechanism, learn_key, database)
+    memory = requester.init(init_key)
+    if overlay or isinstance(database, Compact):
+        edits_per_request = _edit_size(requester, memory, release)
+        database = databases.overlay(database, max(1, num_requests * edits_per_request))
 
     def serve(carry, xs):
         curator, release, memory = carry
@@ -106,16 +115,14 @@ def interact(
         act_key, request_key = jax.random.split(jax.random.fold_in(stream_key, request))
         observation = Observation(_mask(release, visible), visible, request)
         memory, edit = requester.act(act_key, memory, observation)
-        curator, release, events = _serve(mechanism, request_key, curator, edit)
+        curator, release, events = _serve(mechanism, request_key, curator, edit, request)
         return (curator, release, memory), (release, *events)
 
-    start = (CuratorState(state, database), release, requester.init(init_key))
+    start = (CuratorState(state, database), release, memory)
     xs = (jnp.arange(1, num_requests + 1, dtype=jnp.int32), jnp.asarray(observed))
     (curator, _, _), (releases, edits, projected, rejected) = jax.lax.scan(serve, start, xs)
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
-    transcript = Transcript(
-        releases, edits, jnp.asarray(observed), projected, rejected, _count_outside(inside)
-    )
+    transcript = Transcript(releases, edits, jnp.asarray(observed), projected, rejected, outside)
     return curator, transcript
 
 
@@ -152,6 +159,11 @@ def drive(
     """
     observed = _observed_mask(observe, num_requests)
     start = database if resume is None else resume.database
+    if isinstance(start, Compact):
+        raise InputError(
+            f"the database is of type {type(start).__name__}; "
+            f"serve it with dd.interact, or give the plain rows of dd.expand(database)."
+        )
     check_database(start, mechanism)
     learn_key, _, stream_key = jax.random.split(key, 3)
     state = None if resume is None else resume.params
@@ -197,10 +209,7 @@ def replaces(transcript: Transcript, request: int, rows) -> Bool[Array, ""]:
 
 def check_database(database: PyTree, mechanism: Mechanism) -> None:
     """Refuse a database with no rows, NaN, or records outside the mechanism's domain."""
-    if num_records(database) < 1:
-        raise InputError("the database is empty; give at least one record.")
-    check_finite(database)
-    mechanism.domain.check(database)
+    databases.check(mechanism.domain, database)
 
 
 def _learn(mechanism: Mechanism, key: Array, database: PyTree) -> tuple[PyTree, PyTree]:
@@ -209,7 +218,14 @@ def _learn(mechanism: Mechanism, key: Array, database: PyTree) -> tuple[PyTree, 
     return state, mechanism.publish(publish_key, state)
 
 
-def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
+def _edit_size(requester: Requester, memory, release: PyTree) -> int:
+    """R, the number of rows of the requester's edits."""
+    first = Observation(release, jnp.array(True), jnp.array(1, jnp.int32))
+    _, edit = jax.eval_shape(requester.act, jax.random.key(0), memory, first)
+    return edit.index.shape[0]
+
+
+def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit, request):
     """One turn of `alg:interact`: delete, publish, then edit the database."""
     delete_key, publish_key = jax.random.split(key)
     record, inside = mechanism.domain.project(edit.record)
@@ -217,8 +233,15 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     rejected = count_rejected(curator.database, edit)
     state = mechanism.delete(delete_key, curator.database, edit, curator.params)
     release = mechanism.publish(publish_key, state)
-    curator = CuratorState(state, apply_edit(curator.database, edit))
+    curator = CuratorState(state, _edited(curator.database, edit, request))
     return curator, release, (edit, _count_outside(inside), rejected)
+
+
+def _edited(database: PyTree, edit: Edit, request) -> PyTree:
+    """The database after request i; an overlay has slots for each request, in their order."""
+    if isinstance(database, databases.Overlay):
+        return database.write((request - 1) * edit.index.shape[0], edit)
+    return apply_edit(database, edit)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -245,7 +268,7 @@ def _check_size(edit: Edit, events: list) -> None:
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
 def _request_step(mechanism: Mechanism, stream_key: Array, request, curator, edit: Edit):
     _, request_key = jax.random.split(jax.random.fold_in(stream_key, request))
-    return _serve(mechanism, request_key, curator, edit)
+    return _serve(mechanism, request_key, curator, edit, request)
 
 
 def _observed_mask(observe: Sequence[int], num_requests: int) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
+from dd_jax.databases import records_of
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError
 from dd_jax.types import Edit, Mechanism, apply_edit, is_concrete, num_records
@@ -142,7 +143,7 @@ def mechanism(problem: Problem, plan) -> Mechanism:
 
     def learn(key, database):
         init_key, run_key = jax.random.split(key)
-        template = problem.loss.template(database)
+        template = problem.loss.template(records_of(database))
         _check_planned_sizes(plan, database, template)
         start = jax.tree.map(
             lambda leaf: leaf * jnp.sqrt(jnp.asarray(plan.init_variance, leaf.dtype)),

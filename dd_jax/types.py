@@ -5,6 +5,7 @@ replaces records at r distinct rows, atomically, so n never changes (`dfn:updreq
 here is a NamedTuple of arrays or of pure functions and passes through jit, vmap and scan.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -120,8 +121,56 @@ class Transcript(NamedTuple):
     projected_initially: Int[Array, ""]
 
 
+class Part(NamedTuple):
+    """Rows that a sum over a database's records runs over.
+
+    Attributes:
+        records: leaves with a leading axis.
+        weight: how often each row counts; None for once.
+        axis: the mesh axis that the rows are split over, or None.
+    """
+
+    records: PyTree
+    weight: Array | None
+    axis: str | None = None
+
+
+class Compact(ABC):
+    """A database in another form than one row per record (`dd_jax.databases`)."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """N, the number of records that it stands for."""
+
+    @abstractmethod
+    def example(self) -> PyTree:
+        """Rows with the structure, the shapes and the types of its records."""
+
+    @abstractmethod
+    def rows(self, index: Array) -> PyTree:
+        """The records at these rows."""
+
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """What sums over its records are made of."""
+
+    @abstractmethod
+    def stored(self) -> tuple[PyTree, ...]:
+        """The records that are held, for a look at their values."""
+
+    @abstractmethod
+    def project(self, domain: "Domain") -> tuple["Compact", Array]:
+        """Every record moved into the domain, and how many were outside."""
+
+    @abstractmethod
+    def apply_edit(self, edit: Edit) -> "Compact":
+        """𝒟 ∘ u."""
+
+
 def num_records(database: PyTree) -> int:
     """N, the number of records: the leading axis shared by all leaves."""
+    if isinstance(database, Compact):
+        return database.size()
     leaves = jax.tree.leaves(database)
     if not leaves:
         raise InputError("the database has no arrays; give a pytree whose leaves share a row axis.")
@@ -144,6 +193,8 @@ def apply_edit(database: PyTree, edit: Edit) -> PyTree:
         InputError: the records have another structure, shape or dtype than the database's rows.
             Nothing is ever broadcast or cast into a row.
     """
+    if isinstance(database, Compact):
+        return database.apply_edit(edit)
     check_records_match(database, edit)
     n = num_records(database)
     rows = jnp.where(acceptable_rows(edit.index, n), edit.index, n)
@@ -247,6 +298,8 @@ def check_records_match(database: PyTree, edit: Edit) -> None:
 
     These are static facts, so it holds inside jit and scan as well.
     """
+    if isinstance(database, Compact):
+        database = database.example()
     if jax.tree.structure(database) != jax.tree.structure(edit.record):
         raise InputError(
             f"the edit's records have structure {jax.tree.structure(edit.record)}, the database "

@@ -78,13 +78,15 @@ def _null(database):
     return zero._replace(count=jnp.ones_like(zero.count))
 
 
-def _sum_of_gradients(params, rows, clip_norm):
+def _sum_of_gradients(params, rows, clip_norm, weight):
     """(m/n) Σ count · clip(Hθ + g) over m rows: divided by m, the mean over n records."""
+    if weight is not None:
+        raise InputError("these records carry counts of their own; give them as plain rows.")
     gradients = rows.curvature @ params + rows.slope
     norms = jnp.sqrt(jnp.sum(gradients**2, axis=-1))
     clip = jnp.asarray(clip_norm, norms.dtype)
-    weight = rows.count * clip / jnp.maximum(norms, clip)
-    return weight @ gradients * (num_records(rows) / jnp.sum(rows.count))
+    factor = rows.count * clip / jnp.maximum(norms, clip)
+    return factor @ gradients * (num_records(rows) / jnp.sum(rows.count))
 
 
 class Shape(NamedTuple):

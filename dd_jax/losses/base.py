@@ -53,8 +53,8 @@ class Loss:
         template: `database -> params` of zeros with the shape and dtype of a model.
         null_record: `database -> record` whose gradient is zero at every θ, or None.
         scores: the linear-score structure, where the loss has it (enables the fast gradient).
-        batch_gradient: `(params, database, clip_norm) -> Σ clipped gradients`, where the loss
-            knows a faster way than one gradient per record.
+        batch_gradient: `(params, rows, clip_norm, weight) -> Σ weight · clipped gradient` (weight
+            None: 1), where the loss knows a faster way than one gradient per record.
     """
 
     value: Callable[[PyTree, PyTree], Array]
@@ -63,7 +63,7 @@ class Loss:
     domain: Domain = ANY_RECORD
     null_record: Callable[[PyTree], PyTree] | None = None
     scores: LinearScores | None = None
-    batch_gradient: Callable[[PyTree, PyTree, Any], PyTree] | None = None
+    batch_gradient: Callable[[PyTree, PyTree, Any, Any], PyTree] | None = None
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import loss_constants
 from dd_jax.constants import LossConstants
+from dd_jax.databases import weighted
 from dd_jax.errors import InputError
 from dd_jax.losses.base import Loss
 from dd_jax.losses.domains import labelled_domain
@@ -100,9 +101,9 @@ def _loss_of_flax(module, value, constants, domain, null_record) -> Loss:
     def agree_on(features, label):
         _require_agreement(module, value, record_loss, template, features, label)
 
-    def batch_gradient(params, database, clip_norm):
+    def batch_gradient(params, database, clip_norm, weight):
         agree_on(*(jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype) for a in database))
-        return ghost_gradient(module, value, params, database, clip_norm)
+        return ghost_gradient(module, value, params, database, clip_norm, weight)
 
     return Loss(
         record_loss, constants, template, domain, null_record, batch_gradient=batch_gradient
@@ -115,6 +116,7 @@ def ghost_gradient(
     params: PyTree,
     database: Labelled,
     clip_norm,
+    weight=None,
 ) -> PyTree:
     """Sum over records of their clipped gradients, without forming any of them.
 
@@ -131,8 +133,9 @@ def ghost_gradient(
 
     deltas = jax.grad(total)(taps)
     if clip_norm is not None:
-        weight = _clip_weights(params, inputs, deltas, clip_norm)
-        deltas = {path: delta * weight[:, None] for path, delta in deltas.items()}
+        factor = _clip_weights(params, inputs, deltas, clip_norm)
+        deltas = {path: delta * factor[:, None] for path, delta in deltas.items()}
+    deltas = {path: weighted(delta, weight) for path, delta in deltas.items()}
     layers = {path: _dense_gradient(params, path, inputs[path], deltas[path]) for path in inputs}
     return {"params": _nest(layers)}
 
