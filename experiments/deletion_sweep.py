@@ -127,19 +127,17 @@ def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> O
     curator, transcript = dd.interact(
         key, mechanism(problem, setting), stream, train, num_requests=setting.requests
     )
-    first, last = transcript.releases[0], transcript.releases[-1]
-    before = erm.minimise(problem, train).params
-    after = erm.minimise(problem, curator.database, before).params
+    models = transcript.releases[jnp.array([0, -1])]
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), train, curator.database)
 
-    def accuracy(model):
-        return jnp.mean(model @ test.features.T * test.label > 0)
+    def excess_risk(pair):  # mapped, so that the minimiser is compiled once
+        model, database = pair
+        optimum = erm.minimise(problem, database).params
+        return erm.excess_risk(problem, model, database, optimum)
 
-    return Outcome(
-        erm.excess_risk(problem, first, train, before),
-        erm.excess_risk(problem, last, curator.database, after),
-        accuracy(first),
-        accuracy(last),
-    )
+    risks = jax.lax.map(excess_risk, (models, both))
+    accuracies = jnp.mean(models @ test.features.T * test.label > 0, axis=1)
+    return Outcome(*risks, *accuracies)
 
 
 def mechanism(problem: dd.Problem, setting: Any) -> dd.Mechanism:

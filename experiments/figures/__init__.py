@@ -28,6 +28,7 @@ NAMES = (
     "steps_needed",
     "savings",
     "risk_stream",
+    "privacy_utility",
     "median_attack",
     "secret_state",
     "real_data",
