@@ -1,5 +1,6 @@
 """What a figure's computation is given from outside: where to keep chunks, whom to tell."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ class Context:
     ) -> PyTree:
         """`dd.over_seeds` as NumPy arrays, in chunks that a killed run finds again."""
         self.say(f"{name}: {num_seeds:,} seeds")
-        stream = chunks.Stream(self.folder, name, dict(self.config or {}), min(chunk, num_seeds))
+        stream = self._stream(name, min(chunk, num_seeds))
         report = progress.lines(name, self.say)
         return chunks.over_seeds(stream, fn, key, num_seeds, *args, progress=report)
 
@@ -60,7 +61,7 @@ class Context:
         """`sweep.run`: outputs over seeds for every setting, in chunks that a killed run finds."""
         self.say(f"{name}: {len(settings):,} settings × {num_seeds:,} seeds")
         return sweep.run(
-            chunks.Stream(self.folder, name, dict(self.config or {}), chunk),
+            self._stream(name, chunk),
             fn,
             key,
             num_seeds,
@@ -69,4 +70,10 @@ class Context:
             arguments=arguments,
             at_once=at_once,
             progress=progress.lines(name, self.say),
+        )
+
+    def _stream(self, name: str, chunk: int) -> chunks.Stream:
+        """A stream in a folder whose name is made of what folders may be called."""
+        return chunks.Stream(
+            self.folder, re.sub(r"[^\w.+=-]+", "-", name), dict(self.config or {}), chunk
         )

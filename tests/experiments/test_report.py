@@ -2,11 +2,13 @@ import json
 from pathlib import Path
 
 import fake_figures as fake
+import jax
 import numpy as np
 import pytest
 
 import dd_jax as dd
 from experiments import environment, page, report, saved
+from experiments.context import Context
 from experiments.figures import Table
 
 ABSENT = dd.MissingData("mnist is not here; run `get it`.", "get it")
@@ -104,6 +106,16 @@ def test_chunks_of_seeds_are_kept_beside_the_page_unless_all_is_computed_anew(
     assert kept.folder == tmp_path / "chunks"
     assert kept.config == {"figure": "one", "points": 4, "seed": 0}
     assert anew.folder is None
+
+
+def test_names_for_people_make_folders(tmp_path):
+    said = []
+    context = Context(said.append, tmp_path, {"seed": 0})
+    drawn = context.over_seeds("linear, record present", jax.random.normal, jax.random.key(0), 3)
+    assert drawn.shape == (3,)
+    assert said[0] == "linear, record present: 3 seeds"
+    [folder] = tmp_path.iterdir()
+    assert folder.name.startswith("linear-record-present-")
 
 
 def test_saved_arrays_come_back_as_they_were(tmp_path):
