@@ -1,0 +1,75 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from experiments import steps_accountants as accountants
+from experiments.context import Context
+from experiments.figures import steps_needed
+from experiments.steps_accountants import Budget, Problem
+
+CONFIG = steps_needed.Config(points=4)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return steps_needed.compute(CONFIG, Context())
+
+
+def test_divergences_of_order_two_need_the_known_steps(results):
+    # κ, ε_dd, paper, unrelaxed, optimal, then the optimal one at its own noise and three steps.
+    known = [
+        [2, 0.1, 19, 4, 3, 5, 2, 2],
+        [2, 0.01, 37, 10, 7, 9, 4, 3],
+        [10, 0.1, 93, 17, 16, 23, 11, 6],
+        [10, 0.01, 185, 41, 38, 45, 22, 12],
+        [100, 0.1, 922, 162, 161, 230, 115, 58],
+        [100, 0.01, 1843, 393, 390, 460, 230, 116],
+    ]
+    found = results["table: Rényi"]
+    assert np.allclose(found[:, [0, 1, 2, 3, 4, 7, 8, 9]], known)
+    # At order 2 Langevin's exp(-ηλK/q) is the paper's exp(-ηλK/2), from the same start.
+    assert np.array_equal(found[:, 5], found[:, 2])
+
+
+def test_pairs_by_hand(results):
+    slopes = [(math.sqrt(math.log(1e5) + e) - math.sqrt(math.log(1e5))) ** 2 for e in (1.0, 0.1)]
+    kappa, budget = 100.0, Budget(1.0, 0.1, 1e-5)
+    assert math.isclose(accountants.paper_noise(budget), 4 / (slopes[0] * 1e6), rel_tol=1e-9)
+    row = results["table: (ε, δ)"][4]
+    assert row[2] == math.ceil(4 * kappa * math.log(slopes[0] / slopes[1]))
+    # PNSGD: Z = 2/(λn), ε(q)/q = Z² c^(2K) / (2ησ²).
+    rate, noise = 0.5 / kappa, accountants.paper_noise(budget)
+    start = (2 / 1000) ** 2 / (2 * rate * noise)
+    assert row[6] == math.ceil(math.log(start / slopes[1]) / (-2 * math.log1p(-rate)))
+    # The noise of the optimal bound is attained, by exact Gaussian DP: less than its Rényi form.
+    own = accountants.noise("optimal", Problem(kappa), budget)
+    assert own < noise * (2 - rate) / 4
+
+
+def test_step_sizes_beyond_an_accountant_are_left_out(results):
+    budget = Budget(1.0, 0.1, order=2.0)
+    assert math.isnan(accountants.steps("paper", Problem(10, 1.0), budget))
+    assert math.isnan(accountants.steps("Langevin", Problem(10, 1.1), budget))
+    assert accountants.steps("optimal", Problem(10, 20 / 11), budget) >= 1
+    assert np.isnan(results["steps over ηM: paper"][-1])
+    assert np.isfinite(results["steps over ηM: optimal"]).all()
+
+
+def test_caption_plot_and_tables_are_of_this_run(results):
+    text = steps_needed.caption(CONFIG, results)
+    assert "No accountant asks for fewer steps" in text
+    assert f"optimal {results['steps over κ: optimal'][-1]:,.0f}" in text
+    fewer = results | {"steps over κ: PNSGD": results["steps over κ: PNSGD"] / 1e4}
+    assert "fewer steps than the optimal accountant: PNSGD" in steps_needed.caption(CONFIG, fewer)
+    figure = steps_needed.plot(CONFIG, results)
+    assert [axis.get_yscale() for axis in figure.axes] == ["log", "log", "log", "linear"]
+    pairs, orders = steps_needed.tables(CONFIG, results)
+    assert len(pairs.rows) == len(orders.rows) == 6
+    assert all(len(row) == len(pairs.columns) for row in pairs.rows)
+
+
+def test_config_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CONFIG.points = 1
