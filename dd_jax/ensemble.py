@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from dd_jax import sharding
-from dd_jax.databases import Overlay, overlay
+from dd_jax.databases import overlay
 from dd_jax.errors import InputError
 from dd_jax.types import Edit, apply_edit, check_edit
 
@@ -99,16 +99,12 @@ def _both_arms(fn: Callable) -> Callable:
 
     def both(keys, database, edit, args):
         empty = overlay(database, edit.index.shape[0])
-        full = empty.write(0, edit)
-        arms = jax.tree.map(
-            lambda *leaves: jnp.stack(leaves),
-            *(dataclasses.replace(arm, base=None) for arm in (empty, full)),
-        )
-        arms = dataclasses.replace(arms, base=database)
-        shared_base = Overlay(base=None, index=0, record=0, previous=0, written=0)
-        return jax.vmap(lambda key, rows: fn(key, rows, *args), in_axes=(0, shared_base))(
-            keys, arms
-        )
+        slots = [dataclasses.replace(arm, base=None) for arm in (empty, empty.write(0, edit))]
+        arms = jax.tree.map(lambda *leaves: jnp.stack(leaves), *slots)
+        # The base has no arm axis: it is there once.
+        axes = jax.tree.map(lambda _: 0, arms)
+        run = jax.vmap(lambda key, rows: fn(key, rows, *args), in_axes=(0, axes))
+        return run(keys, dataclasses.replace(arms, base=database))
 
     return both
 

@@ -7,6 +7,7 @@ which are those of all processes once `jax.distributed` runs (`initialise`).
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +22,7 @@ SEEDS, DATA = "seeds", "data"
 
 
 def make_mesh(
-    seeds: int | None = None, data: int = 1, *, devices: Sequence[jax.Device] | None = None
+    seeds: int | None = None, data: int = 1, *, devices: Sequence[Any] | None = None
 ) -> Mesh:
     """A mesh over (seeds, data): how many devices share the seeds, how many the rows.
 
