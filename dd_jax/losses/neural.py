@@ -145,12 +145,14 @@ def _require_agreement(module, value, record_loss, template, features, label) ->
 
     Two made-up records, once per shape, at trace time.
     """
-    with jax.ensure_compile_time_eval():
-        keys = jax.random.split(jax.random.key(0), 2)
-        rows = jax.random.normal(keys[0], features.shape, features.dtype)
+
+    @jax.jit  # operation by operation it would be fifty programs to compile
+    def compare(key):
+        row_key, params_key = jax.random.split(key)
+        rows = jax.random.normal(row_key, features.shape, features.dtype)
         records = Labelled(rows, jnp.ones(label.shape, label.dtype))
         leaves, treedef = jax.tree.flatten(template(records))
-        draws = jax.random.split(keys[1], len(leaves))
+        draws = jax.random.split(params_key, len(leaves))
         params = jax.tree.unflatten(
             treedef,
             [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(draws, leaves, strict=True)],
@@ -158,13 +160,16 @@ def _require_agreement(module, value, record_loss, template, features, label) ->
         ghost = ghost_gradient(module, value, params, records, None)
         gradients = jax.vmap(jax.grad(record_loss), in_axes=(None, 0))(params, records)
         true = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), gradients)
-        agree = jax.tree.map(lambda a, b: jnp.allclose(a, b, rtol=1e-3, atol=1e-4), ghost, true)
-        if not all(bool(leaf) for leaf in jax.tree.leaves(agree)):
-            raise InputError(
-                "the network's ghost gradients are not its gradients (weights that are shared or "
-                "read outside their layer, or records that influence each other); write the loss "
-                "with dd.losses.custom, which takes one gradient per record."
-            )
+        return jax.tree.map(lambda a, b: jnp.allclose(a, b, rtol=1e-3, atol=1e-4), ghost, true)
+
+    with jax.ensure_compile_time_eval():
+        agree = compare(jax.random.key(0))
+    if not all(bool(leaf) for leaf in jax.tree.leaves(agree)):
+        raise InputError(
+            "the network's ghost gradients are not its gradients (weights that are shared or "
+            "read outside their layer, or records that influence each other); write the loss "
+            "with dd.losses.custom, which takes one gradient per record."
+        )
 
 
 def _clip_weights(params, inputs, deltas, clip_norm) -> Array:
