@@ -33,6 +33,9 @@ class Config:
     """Systems to compare, all of them by default."""
     list: Switch = False
     """List the systems."""
+    sequential: Switch = False
+    """A hundred deletions by every system instead: what they cost in all, at which accuracy.
+    Writes sequential-DATA.csv and so on; takes --data, --epsilon, --seed and --results."""
     epsilon: float = 1.0
     """ε, the target for a deleted record."""
     delta: float = 1e-5
@@ -57,6 +60,8 @@ def main(config: Config) -> int:
     """Compare, save and print; returns the exit status."""
     if config.results.exists() and not config.results.is_dir():
         raise InputError(f"--results {config.results} is a file; name a folder.")
+    if config.sequential:
+        return _sequential(config)
     say("dd-jax compare: starting JAX …")
     from experiments.arena import contestants, measure, plot, row, save, table, values
     from experiments.arena.settings import DEFAULT_DATA
@@ -91,6 +96,23 @@ def main(config: Config) -> int:
         print(f"{found['seconds']:.0f} s; wrote {', '.join(files)}")
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
     return int(any(one.verdict(k) == row.BEYOND for one in ours for k in range(3)))
+
+
+def _sequential(config: Config) -> int:
+    own = ("systems", "delta", "seeds", "records", "l2", "confidence", "list")
+    for name in own:
+        if getattr(config, name) != getattr(Config, name):
+            raise InputError(f"--{name} is for the arena; leave it out with --sequential.")
+    from dd_jax.cli import compare_sequential
+
+    return compare_sequential.run(
+        config.data,
+        epsilon=config.epsilon,
+        seed=config.seed,
+        results=config.results,
+        as_json=config.json,
+        say=say,
+    )
 
 
 def say(text: str) -> None:

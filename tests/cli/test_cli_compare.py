@@ -1,5 +1,7 @@
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from dd_jax import cli
@@ -7,6 +9,8 @@ from dd_jax.baselines import fixed_model
 from dd_jax.intervals import Estimate
 from experiments.arena import contestants, measure
 from experiments.arena.row import Mean, Row
+from experiments.figures import sequential
+from experiments.sequential_rows import ROWS
 
 
 def test_list_names_every_system(capsys):
@@ -71,6 +75,9 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
         (["--data", "nowhere"], "no data set 'nowhere'"),
         (["--epsilon", "-1"], "epsilon = -1"),
         (["--seeds", "3"], "seeds = 3"),
+        (["--sequential", "--data", "synthetic"], "no data set 'synthetic'"),
+        (["--sequential", "--epsilon", "0"], "epsilon = 0"),
+        (["--sequential", "--systems", "sisa"], "leave it out with --sequential"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(options, words, capsys, tmp_path):
@@ -86,3 +93,34 @@ def test_results_that_are_a_file_are_refused(capsys, tmp_path):
     place.write_text("")
     assert cli.main(["compare", "--results", str(place)]) == 2
     assert "name a folder" in capsys.readouterr().err
+
+
+def test_sequential_prints_and_saves_the_table_of_the_authors_data(capsys, tmp_path, monkeypatch):
+    asked = []
+
+    def compute(config, context):
+        asked.append(config)
+        shown = {"n": 10, "held_out": 5, "noise": [1.0, 2.0], "private_noise": 1.0}
+        results = {name: np.array(value) for name, value in shown.items()}
+        for name, row in ROWS.items():
+            points = 1 if row.passes is None else 2
+            results[f"passes: {name}"] = np.full(points, 100.0)
+            results[f"accuracy: {row.steps}"] = np.tile([0.9, 0.9001], (points, 1))
+        return results
+
+    monkeypatch.setattr(sequential, "compute", compute)
+    options = ["--sequential", "--data", "mnist-3-vs-8", "--epsilon", "0.5"]
+    assert cli.main(["compare", *options, "--results", str(tmp_path)]) == 0
+    assert asked == [dataclasses.replace(sequential.FULL, epsilon=0.5)]
+    out = capsys.readouterr().out
+    assert "100 deletions on mnist-3-vs-8 at ε = 0.5" in out
+    assert "Noisy-GD, 1 pass per 10" in out
+    names = sorted(path.name for path in tmp_path.iterdir())
+    suffixes = ("csv", "json", "pdf", "png", "svg")
+    assert names == [f"sequential-mnist-3-vs-8.{suffix}" for suffix in suffixes]
+    lines = (tmp_path / "sequential-mnist-3-vs-8.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(ROWS)
+    assert sum("[its noise is its own]" in line for line in lines) == 2
+    saved = json.loads((tmp_path / "sequential-mnist-3-vs-8.json").read_text())
+    assert saved["rows"][0]["gradients"] == 1000
+    assert "Black carets" in saved["caption"]
