@@ -1,4 +1,4 @@
-"""The order of the excess risk, fitted, and databases on which it can be: one objective for all n."""
+"""The fitted order of the excess risk, and databases with one objective for every n."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

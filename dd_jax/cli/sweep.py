@@ -213,6 +213,7 @@ def _save(config: Config, rows: list[dict], values: dict) -> list[str]:
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    config.results.mkdir(parents=True, exist_ok=True)
     files = {"sweep.csv": buffer.getvalue(), "sweep.json": f"{json_text(values)}\n"}
     for name, content in files.items():
         place(config.results / name, content.encode())

@@ -204,7 +204,7 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     return (
         f"Left: excess risk after {config.requests} deletions on synthetic records, means over "
         f"{config.seeds:,} seeds with t-intervals. Fitted slope in q d/(ε_dp n²): {slope:.3f} "
-        f"[{low:.3f}, {high:.3f}]; {verdict}. Exponents: {others}. All intervals hold together "
+        f"[{low:.3f}, {high:.3f}]; {verdict}. Exponents: {others}. These intervals hold together "
         f"with confidence {config.confidence:g}; they tell of chance alone, not of curvature. "
         f"{_against_bounds(config, results)} Right: held-out accuracy on "
         f"{config.dataset}; with n = {config.real_sizes[-1]} records it goes from {last[0]:.3f} at "
