@@ -121,20 +121,23 @@ _PLAN = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_
 
 
 def summary(
-    name: str, data: OwnData, service: Service, served: Served, adaptivity: int
-) -> tuple[dict[str, Any], dd.Certificate]:
-    """Everything that was found as JSON values, and the certificate of the whole stream.
+    name: str,
+    data: OwnData,
+    service: Service,
+    served: Served,
+    certificate: dd.Certificate,
+    adaptivity: int,
+) -> dict[str, Any]:
+    """Everything that was found, as JSON values.
 
     Args:
         name: of the data. data: as loaded.
         service, served: what was run and what it showed.
+        certificate: of the last request.
         adaptivity: p.
     """
-    plan, requests = service.plan, len(service.stream)
-    certificate = plan.certificate(
-        min(adaptivity, requests), requests, data_check=service.data_check
-    )
-    values = {
+    plan = service.plan
+    return {
         "data": {
             "name": name,
             "training_rows": plan.n,
@@ -161,7 +164,6 @@ def summary(
         "warnings": [*certificate.warnings, *_about_risk(served)],
         "certificate": json.loads(certificate.to_json()),
     }
-    return values, certificate
 
 
 def _majority(data: OwnData) -> float | None:

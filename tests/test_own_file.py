@@ -72,6 +72,7 @@ def test_columns_are_dropped_and_delimiters_named(write):
         ("y\n0\n1\n", "no feature column besides 'y'"),
         ("a,b,y\n1,2,0\n3,4\n", r"row 1 \(line 3\) of .* has 2 fields, the header 3"),
         ("a,b,y\n1,2,0\n\n3,4,1,5\n", r"row 1 \(line 4\) of .* has 4 fields, the header 3"),
+        ("a,y\n1,0,9\n2,1,9\n", r"row 0 \(line 2\) of .* has 3 fields, the header 2"),
         (
             "a,b,y\n1,,0\n2,3,1\nNA,?,1\n",
             r"3 missing values, the first in row 0 \(line 2\), column 'b'; remove or impute",

@@ -128,12 +128,14 @@ def main(config: Config) -> int:
         delta=config.delta,
         accountant=config.accountant,
     )
-    service.plan.certificate(min(config.adaptivity, requests), requests)  # refuses before the run
+    certificate = service.plan.certificate(
+        min(config.adaptivity, requests), requests, data_check=service.data_check
+    )
     if data.caveat and config.json:  # else it is printed above the table
         _say(f"WARNING: {data.caveat}.")
     served = services.serve(service, seeds=config.seeds, seed=config.seed, say=_say)
-    values, certificate = service_table.summary(
-        config.data, data, service, served, config.adaptivity
+    values = service_table.summary(
+        config.data, data, service, served, certificate, config.adaptivity
     )
     values["seconds"]["total"] = time.monotonic() - start
     if config.save is not None:
