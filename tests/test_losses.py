@@ -15,14 +15,17 @@ from dd_jax.noisy_gd import standard_normal_like
 SLACK = 1 + 1e-9
 
 
-def random_record_and_params(case, seed, scale):
-    """A record of the domain and a model of any size."""
-    database = case.make(1, 3, seed, jnp.float64)
-    key = jax.random.key(seed)
-    params = jax.tree.map(
-        lambda leaf: scale * leaf, standard_normal_like(key, case.loss.template(database))
-    )
-    return jax.tree.map(lambda leaf: leaf[0], database), params
+def random_records_and_params(case, count, seed=0):
+    """Records of the domain and models of all sizes from 0.01 to 100."""
+    database = case.make(count, 3, seed, jnp.float64)
+    keys = jax.random.split(jax.random.key(seed), count)
+    scales = 10 ** jnp.linspace(-2, 2, count)
+
+    def draw(key, scale):
+        params = standard_normal_like(key, case.loss.template(database))
+        return jax.tree.map(lambda leaf: scale * leaf, params)
+
+    return database, jax.jit(jax.vmap(draw))(keys, scales)
 
 
 def scale_features(records, scale):
@@ -32,10 +35,12 @@ def scale_features(records, scale):
     return scale(records)
 
 
-def at_the_edge(case, record):
-    """The record with its features scaled up to the declared norm."""
+def at_the_edge(case, records):
+    """The records with their features scaled up to the declared norm."""
     norm = float(case.loss.domain.describe.split("≤ ")[1].split(",")[0])
-    return scale_features(record, lambda a: a * (norm / jnp.linalg.norm(a)))
+    return scale_features(
+        records, lambda a: a * (norm / jnp.linalg.norm(a, axis=-1, keepdims=True))
+    )
 
 
 @functools.cache
@@ -56,21 +61,22 @@ def derivatives(name):
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-@settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), log_scale=st.floats(-2, 2), share=st.floats(0, 1))
-def test_declared_constants_hold(x64, name, seed, log_scale, share):
+def test_declared_constants_hold(x64, name):
+    """At 400 records of every size in the domain, each with a model of its own."""
     case = CATALOGUE[name]
     constants = case.loss.constants
-    record, params = random_record_and_params(case, seed, 10**log_scale)
-    record = scale_features(at_the_edge(case, record), lambda a: share * a)
-    value, gradient_norm, eigenvalues = derivatives(name)(params, record)
+    records, params = random_records_and_params(case, 400)
+    shares = np.random.default_rng(1).uniform(size=(400, 1))
+    shares[::3], shares[1] = 1, 0  # many at the edge, one that is zero
+    records = scale_features(at_the_edge(case, records), lambda a: shares * a)
+    value, gradient_norm, eigenvalues = jax.vmap(derivatives(name))(params, records)
     assert eigenvalues.max() <= constants.smoothness * SLACK + 1e-12
     lowest = 0.0 if constants.convex else -constants.smoothness
     assert eigenvalues.min() >= lowest * SLACK - 1e-9
     if constants.lipschitz is not None:
-        assert gradient_norm <= constants.lipschitz * SLACK
+        assert gradient_norm.max() <= constants.lipschitz * SLACK
     if constants.bound is not None:
-        assert abs(value) <= constants.bound * SLACK
+        assert abs(value).max() <= constants.bound * SLACK
 
 
 # Scores along which each constant is approached: a confident wrong class (L), a tie of two (β).
@@ -80,10 +86,10 @@ TIGHT = ["logistic", "huber", "smoothed-hinge", "linear", "squared", "softmax", 
 
 @pytest.mark.parametrize("name", TIGHT)
 def test_constants_are_tight(x64, name):
-    """No constant is larger than it need be: a walk along the feature direction reaches it."""
+    """A walk along the feature direction reaches every constant, and does not exceed it."""
     case = CATALOGUE[name]
-    record, params = random_record_and_params(case, 3, 1.0)
-    record = at_the_edge(case, record)
+    records, params = random_records_and_params(case, 1, seed=3)
+    record, params = jax.tree.map(lambda leaf: leaf[0], (at_the_edge(case, records), params))
     features = record.features if isinstance(record, dd.Labelled) else record
     directions = [features]
     if params.ndim == 2:
@@ -95,9 +101,10 @@ def test_constants_are_tight(x64, name):
         _, norm, eigenvalues = jax.vmap(derivatives(name), in_axes=(0, None))(walk, record)
         norms.append(norm.max())
         curvatures.append(jnp.abs(eigenvalues).max())
-    if case.loss.constants.lipschitz is not None:
-        assert max(norms) >= 0.99 * case.loss.constants.lipschitz
-    assert max(curvatures) >= 0.95 * case.loss.constants.smoothness
+    lipschitz, smoothness = case.loss.constants.lipschitz, case.loss.constants.smoothness
+    if lipschitz is not None:
+        assert 0.99 * lipschitz <= max(norms) <= lipschitz * SLACK
+    assert 0.95 * smoothness <= max(curvatures) <= smoothness * SLACK + 1e-12
 
 
 def test_label_sensitivity_of_squared_error_holds(x64):
@@ -118,26 +125,33 @@ def test_slope_is_the_derivative_of_the_value(x64, name):
     database = CATALOGUE[name].make(1, 3, 5, jnp.float64)
     label = scores.split(database)[1][0]
     size = () if scores.num_scores is None else (scores.num_scores,)
-    for seed in range(20):
-        t = 3 * jax.random.normal(jax.random.key(seed), size)
-        np.testing.assert_allclose(
-            scores.slope(t, label), jax.grad(scores.value)(t, label), atol=1e-12
-        )
+    points = 3 * jnp.asarray(np.random.default_rng(0).normal(size=(20, *size)))
+
+    @jax.jit
+    @jax.vmap
+    def both(t):
+        return scores.slope(t, label), jax.grad(scores.value)(t, label)
+
+    np.testing.assert_allclose(*both(points), atol=1e-12)
 
 
 WITH_NULL = [name for name, case in CATALOGUE.items() if case.loss.null_record is not None]
 
 
 @pytest.mark.parametrize("name", WITH_NULL)
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10**6))
-def test_null_record_has_zero_gradient_everywhere_and_is_admissible(name, seed):
+def test_null_record_has_zero_gradient_everywhere_and_is_admissible(name):
     case = CATALOGUE[name]
     database = case.make(4, 3, 0, jnp.float32)
     null = case.loss.null_record(database)
-    params = standard_normal_like(jax.random.key(seed), case.loss.template(database))
-    gradient = jax.grad(case.loss.value)(params, null)
-    assert all(bool(jnp.all(leaf == 0)) for leaf in jax.tree.leaves(gradient))
+
+    @jax.jit
+    @jax.vmap
+    def gradient_somewhere(key):
+        params = standard_normal_like(key, case.loss.template(database))
+        return jax.grad(case.loss.value)(params, null)
+
+    for leaf in jax.tree.leaves(gradient_somewhere(jax.random.split(jax.random.key(0), 50))):
+        np.testing.assert_array_equal(leaf, 0)
     edit = dd.deletion(case.loss, database, [1, 3])
     dd.check_edit(database, edit, case.loss.domain)
     assert edit.index.tolist() == [1, 3]
@@ -365,7 +379,7 @@ def test_the_networks_smoothness_is_approached(x64):
             hessian = jax.hessian(lambda t: loss.value(unravel(t), record))(theta)
             return jnp.max(jnp.abs(jnp.linalg.eigvalsh(hessian)))
 
-        reached = float(jax.vmap(curvature)(jnp.linspace(0, 2, 401)).max())
+        reached = float(jax.jit(jax.vmap(curvature))(jnp.linspace(0, 2, 401)).max())
         assert 0.85 * loss.constants.smoothness <= reached <= loss.constants.smoothness
 
 

@@ -21,8 +21,8 @@ from dd_jax.intervals import clopper_pearson
     ],
 )
 def test_at_most_one_false_alarm_in_twenty(method, pair):
-    found = coverage(method, pair, replays=2000, seed=11)
-    assert found.trials == 2000
+    found = coverage(method, pair, replays=1000, seed=11)
+    assert found.trials == 1000
     assert found.high < 0.05
 
 
