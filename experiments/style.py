@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, GREEN, RED, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222"
@@ -32,6 +32,12 @@ def panels(rows: int, columns: int, *, height: float = 3.4) -> tuple[Figure, lis
     """A figure with rows × columns panels, 5 by `height` inches, flattened in reading order."""
     figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, height * rows), squeeze=False)
     return figure, list(axes.ravel())
+
+
+def rows(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
+    """A figure of rows, 10 by `height` inches, whose panels need not line up with each other."""
+    figure = plt.figure(figsize=(10, height * count))
+    return figure, list(figure.subfigures(count, 1, squeeze=False)[:, 0])
 
 
 def error_bars(

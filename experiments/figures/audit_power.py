@@ -1,7 +1,8 @@
 """Audited ≤ exact ≤ certified: what samples prove, what is true and what is promised, per claim.
 
 The linear loss, whose laws are exact, beside logistic regression on real digits, where the truth is
-known only to lie between the audited and the certified number.
+known only to lie between the audited and the certified number. Below: what more seeds give, for the
+audited number and for the curators that are broken on purpose.
 """
 
 import math
@@ -14,12 +15,16 @@ from matplotlib.figure import Figure
 from matplotlib.markers import CARETRIGHT
 from matplotlib.ticker import FuncFormatter
 
-from experiments import audit_runs, style
+from dd_jax.audit.controls import CONTROLS
+from experiments import audit_growth, audit_runs, style
+from experiments.audit_runs import Keep
 from experiments.context import Context
 from experiments.figures import Table
 
 NUMBERS = ("audited", "exact", "certified", "paper", "detectable", "refuted")
 LEFT_EDGE = 3e-3
+# Claims that are attained, so that the audited number can climb to the certified one.
+CLIMBING = {"dp": "one release", "deletion-1": "deleted"}
 
 TITLE = "What samples prove: audited, exact, certified"
 
@@ -33,6 +38,21 @@ class Config:
     linear_seeds: int = 50_000
     logistic_seeds: int = 5_000
     logistic_claims: tuple[str, ...] = ("dp", "deletion-1", "adaptive-1-recoding")
+    climb_seeds: tuple[int, ...] = (500, 1_500, 5_000, 15_000, 50_000)
+    mutants: tuple[str, ...] = (
+        "half noise",
+        "sensitivity L/n",
+        "order dropped in R_q",
+        "missing clip",
+        "key reused at every step",
+        "stale database",
+        "last step skipped",
+        "secret state kept",
+    )
+    mutant_seeds: tuple[int, ...] = (300, 1_000, 3_000, 10_000)
+    mutant_pool: int = 20_000
+    mutant_audits: int = 6
+    mutant_confidence: float = 0.999
     seed: int = 0
 
     def runs(self) -> list[tuple[str, int, tuple[str, ...] | None]]:
@@ -43,32 +63,70 @@ class Config:
         ]
 
 
-FULL = Config(linear_seeds=1_000_000, logistic_seeds=50_000)
+FULL = Config(
+    linear_seeds=1_000_000,
+    logistic_seeds=50_000,
+    climb_seeds=(500, 1_500, 5_000, 15_000, 50_000, 150_000, 500_000),
+    mutants=tuple(name for name, control in CONTROLS.items() if not control.is_null),
+    mutant_seeds=(300, 1_000, 3_000, 10_000, 20_000),
+    mutant_pool=400_000,
+    mutant_audits=20,
+)
 
 
 def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     """For every claim, "setting: words", the numbers of `NUMBERS`; NaN where one is unknown."""
     results = {}
+    key, told = jax.random.key(config.seed), {"keep": Keep(context.folder), "say": context.say}
+    settings = {name: audit_runs.find(name, config.order) for name, *_ in config.runs()}
     for place, (name, seeds, claims) in enumerate(config.runs()):
         judged = audit_runs.run(
-            audit_runs.find(name, config.order),
-            jax.random.fold_in(jax.random.key(config.seed), place),
+            settings[name],
+            jax.random.fold_in(key, place),
             seeds,
             confidence=config.confidence,
-            keep=audit_runs.Keep(None),
-            say=context.say,
             names=claims,
+            **told,
         )
         for found in judged:
             row = found.to_dict() | {"refuted": found.verdict.refuted}
             numbers = [math.nan if row[key] is None else row[key] for key in NUMBERS]
             results[f"{name}: {found.case.words}"] = np.array(numbers, np.float64)
-    return results
+    climb_key, mutant_key = (jax.random.fold_in(key, len(settings) + k) for k in range(2))
+    results |= audit_growth.climb(
+        settings["linear"],
+        climb_key,
+        tuple(CLIMBING),
+        config.climb_seeds,
+        confidence=config.confidence,
+        **told,
+    )
+    return results | audit_growth.mutants(
+        mutant_key,
+        config.mutants,
+        config.mutant_seeds,
+        pool=config.mutant_pool,
+        replays=config.mutant_audits,
+        confidence=config.mutant_confidence,
+        say=context.say,
+    )
+
+
+def _claims(config: Config, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays that hold the numbers of a claim."""
+    names = tuple(f"{name}: " for name, *_ in config.runs())
+    return {key: value for key, value in results.items() if key.startswith(names)}
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
-    """One line per claim on a logarithmic axis: where the truth must lie, and the numbers on it."""
-    figure, axes = style.panels(1, 2)
+    """Above, one line per claim on a logarithmic axis: where the truth must lie, and the numbers
+    on it; below, what more seeds give.
+    """
+    figure, (above, below) = style.rows(2, height=4.0)
+    axes, (climbing, broken) = above.subplots(1, 2), below.subplots(1, 2)
+    audit_growth.draw_climb(climbing, results, CLIMBING)
+    audit_growth.draw_mutants(broken, results, config.mutants)
+    results = _claims(config, results)
     right = 1.5 * max(np.nanmax(numbers) for numbers in results.values())
     titles = {"linear": "linear loss, exact laws", "logistic": "logistic regression, digits"}
     for axis, (name, seeds, _) in zip(axes, config.runs(), strict=True):
@@ -82,7 +140,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
         axis.spines["left"].set_visible(False)
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9)
+    above.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9)
     return figure
 
 
@@ -132,27 +190,37 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     columns = ("claim", "audited", "exact", "certified", "paper", "would be caught", "verdict")
     rows = [
         (words, *numbers[:5].tolist(), "refuted" if numbers[5] else "consistent")
-        for words, numbers in results.items()
+        for words, numbers in _claims(config, results).items()
     ]
-    return [Table(f"Claims, as Rényi divergences of order {config.order:g}", columns, rows)]
+    return [
+        Table(f"Claims, as Rényi divergences of order {config.order:g}", columns, rows),
+        audit_growth.mutant_table(results, config.mutants, config.confidence),
+    ]
 
 
 def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     """What to see, with the numbers of this run."""
-    table = np.stack(list(results.values()))
+    table = np.stack(list(_claims(config, results).values()))
     audited, exact, certified, paper, _, refutations = table.T
     shares = audited / exact
     refuted = int(np.sum(refutations))
     verdict = "No claim is refuted" if not refuted else f"{refuted} CLAIMS ARE REFUTED"
     slack = paper / certified
     return (
-        f"What {config.confidence:.0%} confidence in all claims of a panel together gives. Samples "
-        f"prove that the truth is at least the audited number, the certificate that it is at most "
-        f"the certified one: it lies on the bar (for recoded rows R_q itself, else the μ of "
-        f"Gaussian DP read as q μ²/2). {verdict}; circles mark the least truth that "
+        f"Above: what {config.confidence:.0%} confidence in all claims of a panel together gives. "
+        f"Samples prove that the truth is at least the audited number, the certificate that it "
+        f"is at most the certified one: it lies on the bar (for recoded rows R_q itself, else "
+        f"the μ of Gaussian DP read as q μ²/2). {verdict}; circles mark the least truth that "
         f"would have been refuted with probability 0.9. Where the law is exact the audit reaches "
         f"{np.nanmin(shares):.0%} to {np.nanmax(shares):.0%} of the truth, and the certificate is "
         f"attained unless the requester recodes rows. The paper's certificate for the same runs is "
         f"{slack.min():.2g} to {slack.max():.2g} times the optimal one. Tests thm:chourasia, "
-        f"thm:data_deletion_convex and the reduction as repaired in erratum E2."
+        f"thm:data_deletion_convex and the reduction as repaired in erratum E2. "
+        + audit_growth.caption(
+            results,
+            tuple(CLIMBING),
+            config.mutants,
+            confidence=config.confidence,
+            mutant_confidence=config.mutant_confidence,
+        )
     )

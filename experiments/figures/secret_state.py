@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dd_jax import attacks, noisy_gd
+from dd_jax.attacks.against_noisy_gd import shadow_attack
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED, ROUNDING
-from dd_jax.attacks.separation import midpoint_event
 from dd_jax.audit import controls_mutants as mutants
 from dd_jax.audit import controls_settings as settings
 from dd_jax.ensemble import Pair
 from dd_jax.guarantees import inference, renyi
-from dd_jax.intervals import Estimate, advantage, simultaneous
+from dd_jax.intervals import simultaneous
 from dd_jax.oracles import linear
 from experiments import measured, style
 from experiments.context import Context
@@ -80,7 +80,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         key = jax.random.fold_in(gd_key, place)
         pair = config.setting.sample(key, config.gd_seeds, make)
         estimates = [
-            _learned_test(pair, m, simultaneous(each, settings.NUM_REQUESTS))
+            shadow_attack(_first(pair, m), simultaneous(each, settings.NUM_REQUESTS))
             for m in config.setting.seen
         ]
         results |= measured.columns(name, estimates) | {f"{name} exact": exact(config, name)}
@@ -89,17 +89,13 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     return results | {"certified": np.array(inference.advantage_gdp(mu))}
 
 
+def _first(pair: Pair, releases: int) -> Pair:
+    """What an observer of the first releases after the deletion holds."""
+    return Pair(*(arm[:, :releases] for arm in pair))
+
+
 def _count(variant: str, request: int) -> str:
     return f"count {variant} i={request}"
-
-
-def _learned_test(pair: Pair, releases: int, confidence: float) -> Estimate:
-    """A half-space in the first releases, learned on one half of the seeds, tested on the other."""
-    arms = [np.asarray(arm, float)[:, :releases] for arm in pair]
-    half = len(arms[0]) // 2
-    event = midpoint_event(*(arm[:half] for arm in arms))
-    hits = [int(event.happened(arm[half:]).sum()) for arm in arms]
-    return advantage(*hits, len(arms[0]) - half, confidence)
 
 
 def exact(config: Config, name: str) -> np.ndarray:
