@@ -16,6 +16,7 @@ LOOKS: dict[str, Any] = {
     "tuned": {"color": style.GREEN, "linestyle": "-."},
     "sharp": {"color": style.BLUE, "linestyle": style.SOLID},
 }
+MARKERS = {"paper": "s", "sharp": "o"}
 FLOOR = 1e-7
 
 
@@ -128,9 +129,10 @@ def _network(axis: Axes, config, results: dict[str, np.ndarray]) -> None:
         for name, dashes in (("learn", style.SOLID), ("delete", style.DASHED)):
             steps = results[f"network, {form}: {name} steps"]
             label = f"{form}, {name}"
-            axis.plot(noises, steps, color=colour, linestyle=dashes, linewidth=2, label=label)
+            look: Any = {"color": colour, "linestyle": dashes, "marker": MARKERS[form]}
+            axis.plot(noises, steps, **look, linewidth=2, markevery=3, markersize=5, label=label)
     ran = results["network, sharp: run"][:2]
-    axis.plot([config.network_noise] * 2, ran, "s", color=style.BLACK, label="run here")
+    axis.plot([config.network_noise] * 2, ran, "*", color=style.BLACK, ms=11, label="run here")
     axis.set(xscale="log", yscale="log", xlabel="noise σ²", ylabel="certified steps")
     dim = config.hidden * network_cost.FEATURES
     axis.set_title(f"bounded network, d = {dim}: the price", fontsize=10)
