@@ -99,7 +99,7 @@ def lightness(browser) -> int:
 
 def numbers_table(browser) -> SimpleNamespace:
     """The sortable table of numbers: its headings' buttons, their state, and its first column."""
-    [table] = [t for t in browser.find_elements("tag name", "table") if "Numbers" in t.text]
+    table = browser.find_element("css selector", "table[aria-label=Numbers]")
     return SimpleNamespace(
         buttons=table.find_elements("css selector", "thead button"),
         state=[
