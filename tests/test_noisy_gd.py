@@ -79,16 +79,21 @@ def test_optax_form_equals_run(name):
     expected = noisy_gd.run(key, params, database, problem, num_steps=5, **RUN)
     transform = noisy_gd.as_optax(key, l2=0.2, **RUN)
     state = transform.init(params)
-    for _ in range(5):
+
+    @jax.jit
+    def follow(params, state):
         regularised = erm.gradient(problem, params, database)
         means = jax.tree.map(lambda g, w: g - 0.2 * w, regularised, params)
         updates, state = transform.update(means, state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(5):
+        params, state = follow(params, state)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), params, expected
     )
     with pytest.raises(dd.InputError, match=r"call update\(updates, state, params\)"):
-        transform.update(means, state)
+        transform.update(params, state)
 
 
 def test_mechanism_learns_from_the_gaussian_start_and_deletes_from_the_last_model(setting):
@@ -209,6 +214,7 @@ def test_a_sweep_traces_each_function_once(setting):
 # --- Exact laws: learn, then 20 edits, 20,000 seeds -----------------------------------------------
 
 SEEDS, REQUESTS, DIM, N = 20_000, 20, 3, 8
+CHUNK = SEEDS // 2
 TRUE = Schedule(0.4, 0.02, 0.5, 4, 2)
 L2 = 0.5
 
@@ -274,18 +280,30 @@ def reused_key(mechanism):
     return mechanism._replace(delete=delete)
 
 
-def samples(name, schedule=TRUE, mutate=lambda mechanism: mechanism):
-    loss, database, edits, _ = CASES[name]()
-    mechanism = mutate(noisy_gd.mechanism(dd.Problem(loss, L2), schedule))
+def as_it_is(mechanism):
+    return mechanism
+
+
+@functools.cache
+def last_release(name, learn_steps, delete_steps, mutate):
+    """One function object per program: schedules that differ in their numbers alone share it."""
+    loss, _, edits, _ = CASES[name]()
     requester = fixed_stream(stack_edits(edits))
 
-    def last_release(key, database):
+    def run(key, database, numbers):
+        schedule = Schedule(*numbers, learn_steps, delete_steps)
+        mechanism = mutate(noisy_gd.mechanism(dd.Problem(loss, L2), schedule))
         _, transcript = dd.interact(key, mechanism, requester, database, num_requests=REQUESTS)
         return transcript.releases[-1]
 
-    return np.asarray(
-        dd.over_seeds(last_release, jax.random.key(11), SEEDS, database, chunk=10_000)
-    )
+    return run
+
+
+def samples(name, schedule=TRUE, mutate=as_it_is, seeds=SEEDS):
+    numbers = tuple(map(jnp.float32, schedule[:3]))
+    fn = last_release(name, schedule.learn_steps, schedule.delete_steps, mutate)
+    database = CASES[name]()[1]
+    return np.asarray(dd.over_seeds(fn, jax.random.key(11), seeds, database, numbers, chunk=CHUNK))
 
 
 @pytest.mark.slow
@@ -294,14 +312,15 @@ def test_twenty_thousand_seeds_follow_the_exact_law(name):
     assert p_value(samples(name), expected_law(name)) > 1e-3
 
 
+# The last number is the seeds that show the mutant: half of the test's own are enough for most.
 MUTANTS = {
-    "noise × 0.8": (TRUE._replace(noise_variance=0.8 * TRUE.noise_variance), None),
-    "noise × 1.25": (TRUE._replace(noise_variance=1.25 * TRUE.noise_variance), None),
-    "step size × 1.25": (TRUE._replace(step_size=1.25 * TRUE.step_size), None),
-    "one step too few": (TRUE._replace(delete_steps=TRUE.delete_steps - 1), None),
-    "one step too many": (TRUE._replace(delete_steps=TRUE.delete_steps + 1), None),
-    "stale database": (TRUE, stale_database),
-    "reused key": (TRUE, reused_key),
+    "noise × 0.8": (TRUE._replace(noise_variance=0.8 * TRUE.noise_variance), as_it_is, CHUNK),
+    "noise × 1.25": (TRUE._replace(noise_variance=1.25 * TRUE.noise_variance), as_it_is, CHUNK),
+    "step size × 1.25": (TRUE._replace(step_size=1.25 * TRUE.step_size), as_it_is, SEEDS),
+    "one step too few": (TRUE._replace(delete_steps=TRUE.delete_steps - 1), as_it_is, CHUNK),
+    "one step too many": (TRUE._replace(delete_steps=TRUE.delete_steps + 1), as_it_is, CHUNK),
+    "stale database": (TRUE, stale_database, CHUNK),
+    "reused key": (TRUE, reused_key, CHUNK),
 }
 
 
@@ -309,23 +328,20 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("name", CASES)
 def test_mutants_are_rejected(name, mutant):
-    schedule, mutate = MUTANTS[mutant]
-    drawn = samples(name, schedule, *([mutate] if mutate else []))
-    assert p_value(drawn, expected_law(name)) < 1e-9
+    assert p_value(samples(name, *MUTANTS[mutant]), expected_law(name)) < 1e-9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_wrong_number_of_learning_steps_is_rejected(name, change):
+def test_a_wrong_number_of_learning_steps_is_rejected(name):
     """Read right after learning: later deletions would wash the difference out."""
     loss, database, _, phase = CASES[name]()
     law = quadratic_law([phase(database, TRUE.learn_steps)], 0.4, 0.02, 0.5, DIM)
-    p_values = []
-    for steps in (TRUE.learn_steps, TRUE.learn_steps + change):
-        plan = TRUE._replace(learn_steps=steps)
+    p_values = {}
+    for change in (0, -1, 1):
+        plan = TRUE._replace(learn_steps=TRUE.learn_steps + change)
         learn = noisy_gd.mechanism(dd.Problem(loss, L2), plan).learn
-        drawn = dd.over_seeds(learn, jax.random.key(12), SEEDS, database, chunk=10_000)
-        p_values.append(p_value(np.asarray(drawn), law))
+        drawn = dd.over_seeds(learn, jax.random.key(12), CHUNK, database, chunk=CHUNK)
+        p_values[change] = p_value(np.asarray(drawn), law)
     assert p_values[0] > 1e-3
-    assert p_values[1] < 1e-9
+    assert max(p_values[-1], p_values[1]) < 1e-9
