@@ -85,7 +85,7 @@ def noisy_steps(problem: dd.Problem, num_steps: int) -> Callable:
 
 def torch_steps(database: dd.Labelled, theta: np.ndarray, num_steps: int, cores: int) -> Callable:
     """Noisy-GD as a plain PyTorch loop of one seed: autograd of the mean loss, a step, noise."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(cores)
     features, label = (torch.tensor(np.asarray(leaf)) for leaf in database)
