@@ -1,7 +1,6 @@
 """`dd-jax compare`: every system on the same records, streams and adversaries."""
 
 import sys
-import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +91,7 @@ def main(config: Config) -> int:
         for name in arena.data:
             _print(name, [row for row in rows if row.data == name], table)
         print("\n".join(_legend(arena)))
-        print(textwrap.fill(found["caption"], table.WIDTH))
+        print(table.wrapped(found["caption"]))
         print(f"{found['seconds']:.0f} s; wrote {', '.join(files)}")
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
     return int(any(one.verdict(k) == row.BEYOND for one in ours for k in range(3)))

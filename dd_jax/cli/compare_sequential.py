@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from dd_jax.errors import InputError
 
 COLUMNS = ("system", "notion", "keeps", "σ²", "passes", "gradients", "accuracy", "within\na point")
 OWN_NOISE = "its noise is its own"
-WIDTH = 100
 
 
 def run(
@@ -92,6 +90,8 @@ def _as_csv(table) -> str:
 
 
 def _print(values: dict[str, Any]) -> None:
+    from experiments.arena import table
+
     rows = []
     for row in values["rows"]:
         name, notion, keeps, _, noise, passes, gradients, accuracy, low, high, within = row.values()
@@ -99,5 +99,5 @@ def _print(values: dict[str, Any]) -> None:
         rows.append((name, notion, keeps, noise, round(passes), gradients, interval, within))
     print_table(values["title"], COLUMNS, rows)
     print(f"-: {OWN_NOISE}. a × b: a requests of b records, judged jointly.")
-    print(textwrap.fill(values["caption"], WIDTH))
+    print(table.wrapped(values["caption"]))
     print(f"wrote {', '.join(values['files'])}")

@@ -28,7 +28,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     names = list(dict.fromkeys(row.data for row in rows))
     count = max(sum(row.data == name for row in rows) for name in names)
     figure, axes = style.panels(len(names), 2)
-    words = textwrap.wrap(caption(rows), 150)
+    words = textwrap.wrap(caption(rows), 150, break_on_hyphens=False)
     figure.set_size_inches(10.5, len(names) * (1.2 + 0.27 * count) + 0.5 + 0.16 * len(words))
     for place, name in enumerate(names):
         chosen = sorted((r for r in rows if r.data == name), key=lambda row: -row.gradients)

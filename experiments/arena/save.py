@@ -8,18 +8,16 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from experiments import store
+
 
 def write(results: Path, name: str, contents: Mapping[str, bytes]) -> list[str]:
     """Write `name.suffix` for every suffix into the folder; returns the paths."""
     results.mkdir(parents=True, exist_ok=True)
-    files = []
-    for suffix, content in contents.items():
-        target = results / f"{name}.{suffix}"
-        partial = target.with_name(target.name + ".part")
-        partial.write_bytes(content)
-        partial.replace(target)
-        files.append(str(target))
-    return files
+    targets = {results / f"{name}.{suffix}": content for suffix, content in contents.items()}
+    for target, content in targets.items():
+        store.place(target, content)
+    return [str(target) for target in targets]
 
 
 def render(figure: Figure) -> dict[str, bytes]:

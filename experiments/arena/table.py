@@ -82,7 +82,7 @@ def seen(rows: Sequence[Row]) -> list[tuple]:
 def footnotes(rows: Sequence[Row]) -> list[str]:
     """Why nothing is claimed, once for each reason."""
     found = enumerate(_missing_claims(rows), 1)
-    return [_wrapped(f"[{number}] no claim: {why}.") for number, why in found]
+    return [wrapped(f"[{number}] no claim: {why}.", "  ") for number, why in found]
 
 
 def _missing_claims(rows: Sequence[Row]) -> list[str]:
@@ -122,7 +122,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
                 f"{gupta.SETTING}"
             )
         parts += [f"no {name}: {why}" for name, why in _missing_cells(row)]
-        lines.append(_wrapped(f"{row.system}: {'; '.join(parts)}; {row.seeds} seeds."))
+        lines.append(wrapped(f"{row.system}: {'; '.join(parts)}; {row.seeds} seeds.", "  "))
     return lines
 
 
@@ -145,5 +145,8 @@ def _missing_cells(row: Row) -> list[tuple[str, str]]:
     ]
 
 
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    ")
+def wrapped(line: str, indent: str = "") -> str:
+    """A paragraph of at most `WIDTH` columns; names with hyphens stay whole."""
+    return textwrap.fill(
+        line, WIDTH, initial_indent=indent, subsequent_indent=2 * indent, break_on_hyphens=False
+    )

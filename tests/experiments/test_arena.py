@@ -317,7 +317,7 @@ def test_risk_is_judged_once_the_target_is_gone(scene):
     assert min(present, absent) > 1e-4
 
 
-def test_each_adversary_is_judged_by_what_it_sees(scene, rows, monkeypatch):
+def test_each_adversary_is_judged_by_what_it_sees(scene, monkeypatch):
     """One release shows nothing, the mean of three shows the label, copies show it at once."""
     asked = []
 
