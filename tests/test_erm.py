@@ -139,7 +139,7 @@ HUBERISABLE = [
 def test_gradient_is_the_gradient_of_the_objective(x64, name, clip_norm):
     """Clipping a convex GLM descends the Huberised objective."""
     loss, database, params = catalogue_case(name, jnp.float64)
-    problem = dd.Problem(loss, 0.1, clip_norm, row_chunk=CHUNK)
+    problem = dd.Problem(loss, 0.1, clip_norm)
     step = standard_normal_like(jax.random.key(6), params)
 
     def value(params):
@@ -161,7 +161,7 @@ def test_gradient_is_the_gradient_of_the_objective(x64, name, clip_norm):
 )
 def test_minimiser_is_stationary_and_lowest(x64, name, clip_norm):
     loss, database, _ = catalogue_case(name, jnp.float64)
-    problem = dd.Problem(loss, 0.05, clip_norm, row_chunk=CHUNK)
+    problem = dd.Problem(loss, 0.05, clip_norm)
     best = minimise(problem, database)
     assert best.gradient_norm <= 1e-12
     for seed in range(5):
