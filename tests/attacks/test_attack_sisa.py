@@ -31,7 +31,13 @@ def training(**changes):
 
 def learned(database, **changes):
     made = sisa_mechanism.mechanism(training(**changes), SHARDS)
-    return made, made.learn(jax.random.key(1), database)
+    return made, jax.jit(made.learn)(jax.random.key(1), database)
+
+
+@pytest.fixture(scope="module")
+def plain(database):
+    """A mechanism without noise, and its state after learning."""
+    return learned(database)
 
 
 def by_hand(database, rows, steps=5, step_size=2.0, l2=0.1):
@@ -58,18 +64,18 @@ def test_every_record_is_dealt_once_and_shards_are_alike(n, shards):
     assert np.all(np.bincount(shard_of_first, minlength=shards) > 400 / shards / 2)
 
 
-def test_each_model_is_trained_on_its_shard_alone(database):
-    _, state = learned(database)
+def test_each_model_is_trained_on_its_shard_alone(database, plain):
+    _, state = plain
     for rows, model in zip(state.deal, state.models, strict=True):
         np.testing.assert_allclose(model, by_hand(database, rows), atol=1e-5)
 
 
-def test_a_request_retrains_the_shard_it_hits_and_no_other(database):
-    made, state = learned(database)
+def test_a_request_retrains_the_shard_it_hits_and_no_other(database, plain):
+    made, state = plain
     shard = 1
     row = int(next(row for row in state.deal[shard] if row < RECORDS))
     edit = deletion(logistic(), database, [row])
-    after = made.delete(jax.random.key(2), database, edit, state)
+    after = jax.jit(made.delete)(jax.random.key(2), database, edit, state)
     np.testing.assert_array_equal(after.deal, state.deal)
     kept = [k for k in range(SHARDS) if k != shard]
     np.testing.assert_array_equal(after.models[jnp.array(kept)], state.models[jnp.array(kept)])
@@ -81,7 +87,7 @@ def test_noise_is_drawn_anew_only_where_a_request_hits(database):
     problem = dd.Problem(logistic(), 0.1, 1.0)
     made, state = learned(database, problem=problem, noise_multiplier=1.0)
     edit = deletion(logistic(), database, [RECORDS - 1])
-    after = made.delete(jax.random.key(2), database, edit, state)
+    after = jax.jit(made.delete)(jax.random.key(2), database, edit, state)
     changed = np.any(np.asarray(after.models != state.models), axis=1)
     np.testing.assert_array_equal(changed, np.any(np.asarray(state.deal) == RECORDS - 1, axis=1))
 
@@ -102,15 +108,15 @@ def test_the_noise_of_a_step_is_the_multiplier_times_the_clip_norm():
         training(problem=problem, num_steps=1, noise_multiplier=3.0), SHARDS
     )
     keys = jax.random.split(jax.random.key(0), 200)
-    models = jax.vmap(lambda key: made.learn(key, blank).models)(keys)
+    models = jax.jit(jax.vmap(lambda key: made.learn(key, blank).models))(keys)
     # η · z · C / m with m = 4 places to a shard; 30,000 draws.
     assert np.std(models) == pytest.approx(2.0 * 3.0 * 0.7 / 4, rel=0.02)
     first, second = np.asarray(models)[:, 0], np.asarray(models)[:, 1]
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.05
 
 
-def test_the_release_is_the_models_without_the_deal(database):
-    made, state = learned(database)
+def test_the_release_is_the_models_without_the_deal(plain):
+    made, state = plain
     np.testing.assert_array_equal(made.publish(jax.random.key(0), state), state.models)
 
 
@@ -165,17 +171,18 @@ def test_the_adversary_breaks_ties_by_a_coin():
     held_out = dd.Labelled(jnp.ones((2, 1)), jnp.ones(2))
     keys = jax.random.split(jax.random.key(0), 400)
     view = view_of(jnp.ones((2, 1)))
-    drained = jax.vmap(lambda key: sisa.adversary(key, view, held_out=held_out).drained)(keys)
+    guess = jax.vmap(lambda key: sisa.adversary(key, view, held_out=held_out).drained)
+    drained = jax.jit(guess)(keys)
     assert 150 < np.sum(drained) < 250
 
 
-def test_the_retrained_curator_deals_anew(database):
-    made, state = learned(database)
+def test_the_retrained_curator_deals_anew(database, plain):
+    made, state = plain
     fresh = sisa.fresh_deal(made)
     edit = deletion(logistic(), database, [0])
-    after = fresh.delete(jax.random.key(2), database, edit, state)
+    after = jax.jit(fresh.delete)(jax.random.key(2), database, edit, state)
     assert np.any(after.deal != state.deal)
-    again = fresh.learn(jax.random.key(2), dd.apply_edit(database, edit))
+    again = jax.jit(fresh.learn)(jax.random.key(2), dd.apply_edit(database, edit))
     np.testing.assert_array_equal(after.models, again.models)
     np.testing.assert_array_equal(fresh.publish(jax.random.key(0), state), state.models)
     assert fresh.domain is made.domain
