@@ -1,4 +1,6 @@
-"""A sweep that is killed again and again: `python killed_sweeps.py FOLDER` prints what happened.
+"""A sweep that is killed again and again, and one that two processes make at the same time.
+
+`python killed_sweeps.py FOLDER` prints what happened.
 
 JAX is imported once, and every life of the sweep is a fork taken before it has started a backend.
 """
@@ -85,14 +87,15 @@ def chunks_in(folder: Path) -> int:
 
 
 def kill(folder: Path, life: int, chance: random.Random, start_up: float) -> None:
-    """End one life: inside a write, while it starts, or at a moment after its first chunks."""
+    """End one life: inside a write, while it starts, or at a moment among its next chunks."""
     places = {0: "before the rename", 1: "after the rename"}
     process, pipe = live(folder, dies_in=places.get(life))
     if 2 <= life < 6:
         select.select([pipe], [], [], chance.uniform(0, start_up))
     elif life >= 6:
-        os.read(pipe, 1)
-        time.sleep(chance.uniform(0, 0.03))
+        for _ in range(chance.randint(1, 3)):
+            os.read(pipe, 1)
+        time.sleep(chance.uniform(0, 0.002))
     if life >= 2:
         os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
@@ -101,23 +104,22 @@ def kill(folder: Path, life: int, chance: random.Random, start_up: float) -> Non
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
-def finish(folder: Path) -> float:
-    """A life that nobody ends; seconds to its first chunk."""
+def finish(folder: Path, lives: int = 1) -> float:
+    """Lives that nobody ends, at the same time; seconds to the first chunk of the first."""
     start = time.monotonic()
-    process, pipe = live(folder)
-    os.read(pipe, 1)
+    running = [live(folder) for _ in range(lives)]
+    os.read(running[0][1], 1)
     first = time.monotonic() - start
-    while os.read(pipe, 4096):
-        pass
-    _, status = os.waitpid(process, 0)
-    assert status == 0
+    for process, _ in running:
+        _, status = os.waitpid(process, 0)
+        assert status == 0
     return first
 
 
 def main(folder: Path) -> None:
-    unbroken, broken = folder / "unbroken", folder / "broken"
-    unbroken.mkdir()
-    broken.mkdir()
+    unbroken, broken, shared = (folder / name for name in ("unbroken", "broken", "shared"))
+    for path in (unbroken, broken, shared):
+        path.mkdir()
     store.revision()  # once, before the forks
     start_up = finish(unbroken)
     chance, kept, leftovers = random.Random(0), [], 0
@@ -126,6 +128,7 @@ def main(folder: Path) -> None:
         kept.append(chunks_in(broken))
         leftovers += len(list(broken.glob("*/.*.part")))
     finish(broken)
+    finish(shared, lives=2)
     print(json.dumps({"kept": kept, "leftovers": leftovers}))
 
 
