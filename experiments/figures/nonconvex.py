@@ -18,6 +18,7 @@ from experiments.figures import Table
 from experiments.nonconvex_plot import FORMS
 
 TITLE = "Deletion without convexity: the Gibbs law, its bounds and their price"
+THINNED = 5
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
     """Exact R_q and every bound along learning and one deletion."""
     setting = config.setting(dim)
     found = gibbs_flow.divergences(setting, config.snapshots)
+    for name in ("models", "laws", "Gibbs"):
+        # A curve needs fewer points than the law; only the line is drawn.
+        law = found.pop(name)[..., ::THINNED]
+        found |= {name: law} if dim == 1 else {}
     learn, delete = found["learn steps"], found["delete steps"]
     for form in FORMS:
         found[f"learning, {form}"] = setting.bound(form, learn, 1, 0)
