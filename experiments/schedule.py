@@ -65,8 +65,8 @@ class Schedule:
 
     def words(self) -> str:
         """Which figure it is, the time so far and the time left, for people."""
-        left = self.left()
-        rest = "" if left is None or self.done == self.total else f", about {clock(left)} left"
+        left = round(self.left() or 0.0)
+        rest = f", about {clock(left)} left" if left else ""
         return f"{min(self.done + 1, self.total)}/{self.total}, {clock(self.elapsed)}{rest}"
 
 

@@ -219,10 +219,12 @@ def test_claims_are_rows_of_tables_with_their_columns():
 
 def test_a_refuted_claim_is_always_among_the_cards():
     claims = [page.Claim(f"claim {k}", 1.0, None, 0.5, "consistent", "one") for k in range(9)]
-    text = page.render([], [*claims, claims[0]._replace(words="late", verdict="refuted")], "quick")
+    text = page.render(
+        [], [*claims, claims[0]._replace(words="was false", verdict="refuted")], "quick"
+    )
     assert text.count('<article class="card">') == page.MOST_CLAIMS
     assert "6 of 10 claims" in " ".join(text.split())
-    assert text.index("late") < text.index("claim 0")
+    assert text.index("was false") < text.index("claim 0")
     assert "claim 8" not in text
 
 
