@@ -45,8 +45,8 @@ def _waiting(lazy: Entry, others: list[Entry]) -> str:
         "less than every other system" if lazy.passes < min(rivals, default=0) else "NOT less"
     )
     return (
-        f"At its noise there every release is (ε, δ)-DP by itself, so that it may answer requests "
-        f"by the model as it is and take one pass for {LAZY_REQUESTS} of them: {lazy.passes:,.0f} "
+        f"With enough noise every release of Noisy-GD is (ε, δ)-DP by itself, so that it may answer "
+        f"requests by the model as it is and take one pass for {LAZY_REQUESTS}: {lazy.passes:,.0f} "
         f"passes at {lazy.interval}, {compared}. The others' calibrations take at least one pass "
         f"per request."
     )
