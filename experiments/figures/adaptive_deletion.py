@@ -146,6 +146,11 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     leaning = f"necessity {REMEMBERS}"
     fails = int(np.sum(results[f"{leaning} high"] < results[f"{leaning} product"]))
     least, eps = results["necessity at least"][-1], config.budgets[-1]
+    retrained = f"necessity {RETRAINS}"
+    product = results[f"{retrained} product"]
+    agree = int(
+        np.sum((results[f"{retrained} low"] <= product) & (product <= results[f"{retrained} high"]))
+    )
     contained = np.all((results["looks low"] <= exact) & (exact <= results["looks high"]))
     return (
         f"Left: a requester watches p releases, then recodes all rows but one by what they said, "
@@ -155,9 +160,10 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
         f"requests is beaten at {_list(beyond)}. The paper's number is {slack.min():.2g} to "
         f"{slack.max():.2g} times the tightest (erratum E2). Middle: a curator with ε_dp = 0 and "
         f"a tiny ε_dd for fixed requests; one look breaks what thm:reduction as stated allows at "
-        f"{refuted} of {len(armed)} values of M. Right: a test of the learner turned into rows has "
-        f"the product of two advantages where deletion retrains, so at ε = {eps:g} no ε below "
-        f"{least:.2g} can be claimed (thm:dp_necessary); a curator that leans against its own "
+        f"{refuted} of {len(armed)} values of M. Right: a test of the learner is turned into rows. "
+        f"Where deletion retrains, the attack has the product of two advantages (in its interval "
+        f"at {agree} of {len(product)} values of ε), and so at ε = {eps:g} no ε below {least:.2g} "
+        f"can be claimed (thm:dp_necessary); a curator that leans against its own "
         f"model stays below the product at {fails} of {len(config.budgets)} values of ε: the "
         f"condition that erratum E8 adds. All intervals are exact and hold together with "
         f"confidence {config.confidence:g} ({config.seeds:,} seeds in each world)."

@@ -113,6 +113,8 @@ def test_caption_table_and_picture(results):
     assert "is beaten at p = 2." in caption
     assert "at ε = 4 no ε below 0.4" in caption
     assert "at 1 of 1 values of M" in caption
+    assert "in its interval at 2 of 2 values of ε" in caption
+    assert "stays below the product at 2 of 2" in caption
     wrong = results | {"looks low": np.ones(1), "password, 1 seen low": np.zeros(1)}
     caption = adaptive_deletion.caption(CONFIG, wrong)
     assert "EXCEEDS the certificate" in caption

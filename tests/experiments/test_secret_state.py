@@ -34,7 +34,7 @@ class FakeAttack:
         theory = {"as_stated_any_number_of_releases_at_most": 0.46}
         assert step == 2
         assert confidence == pytest.approx(1 - 0.001 / 3)
-        return types.SimpleNamespace(rows=rows, bound=0.7, theory=theory)
+        return types.SimpleNamespace(rows=rows, bound=0.75, theory=theory)
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,14 @@ def test_rows_of_the_count_and_the_caption(results):
     caption = secret_state.caption(CONFIG, results)
     assert "0 of the intervals miss their line" in caption
     assert (
-        "advantage at least 0.700 after 1,000 releases, where one release allows 0.700" in caption
+        "advantage at least 0.700 after 400 releases, not shown to be beyond the 0.750" in caption
     )
     assert "never exceeds 0.460 at i = 2" in caption
     assert "stays within the certified" in caption
     wrong = results | {f"{STATELESS} low": np.ones(6), "count repaired i=2 exact": np.ones(2)}
+    wrong["one release allows"] = np.array(0.6)
     caption = secret_state.caption(CONFIG, wrong)
     assert "2 of the intervals miss" in caption
     assert "EXCEEDS the certified" in caption
+    assert "releases, beyond the 0.600" in caption
     assert len(secret_state.plot(CONFIG, results).axes) == 2
