@@ -70,9 +70,9 @@ def checkpoints(learn_steps: int) -> np.ndarray:
     return np.unique(np.round(spaced).astype(int))
 
 
-def judged_requests(deletions: int) -> np.ndarray:
-    """At most eleven releases, the first and the last among them."""
-    return np.unique(np.linspace(0, deletions, 11).round().astype(int))
+def judged_requests(deletions: int, count: int) -> np.ndarray:
+    """At most so many releases, evenly spaced, the first and the last among them."""
+    return np.unique(np.linspace(0, deletions, count).round().astype(int))
 
 
 _minimise = jax.jit(lambda problem, database, start: erm.minimise(problem, database, start).params)
@@ -83,10 +83,12 @@ def _excess_risks(problem, models, database, optimum):
     return jax.lax.map(lambda model: erm.excess_risk(problem, model, database, optimum), models)
 
 
-def stream_risks(problem: dd.Problem, models: np.ndarray, train, edits: dd.Edit) -> np.ndarray:
-    """Excess risk on their own databases of the judged releases: (seeds, judged)."""
+def stream_risks(
+    problem: dd.Problem, models: np.ndarray, train, edits: dd.Edit, judged: np.ndarray
+) -> np.ndarray:
+    """Excess risk of the judged releases on their own databases: (seeds, judged)."""
     optimum, found = problem.loss.template(train), []
-    for request in judged_requests(len(edits.index)):
+    for request in judged:
         database = _edited(train, edits, request)
         optimum = _minimise(problem, database, optimum)
         found.append(np.asarray(_excess_risks(problem, models[:, request], database, optimum)))

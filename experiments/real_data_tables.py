@@ -14,6 +14,7 @@ from experiments.real_data_words import (
     measured_retraining,
     missing,
     names,
+    run_names,
 )
 
 
@@ -41,7 +42,7 @@ def _runs(results, l2: Mapping[str, float]) -> Table:
         "certified",
     )
     rows: list[tuple] = []
-    for name in names(results):
+    for name in run_names(results):
         accuracy = results[f"{name}: accuracy"]
         last = means.over_seeds(accuracy[:, -1], 0.95)
         n, dim, _ = (int(value) for value in results[f"{name}: size"])
@@ -108,7 +109,7 @@ def _costs(results, config) -> Table:
                     cost.retrain / cost.delete,
                     int(cost.retrain_last),
                     cost.retrain_last / cost.delete,
-                    measured_retraining(results, name),
+                    _known(measured_retraining(results, name)),
                     total(cost.learn, cost.delete),
                     total(cost.paper_learn, cost.paper_delete),
                     total(cost.learn, cost.langevin),
@@ -139,7 +140,7 @@ def _audits(results) -> Table:
         "seeds",
     )
     rows = []
-    for name in names(results):
+    for name in run_names(results):
         for row, values in enumerate(results[f"{name}: audit"]):
             found = Audited(*(float(value) for value in values))
             rows.append(

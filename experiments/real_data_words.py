@@ -45,27 +45,38 @@ class Audited(NamedTuple):
     @classmethod
     def of(cls, judged: Judged, delta: float) -> "Audited":
         """Read from a verdict; its bound is one on μ (`through_mu`)."""
-        values = (judged.case.claim.certified, judged.numbers.lower_bound.value)
-        mus = [math.sqrt(2 * value / costs.ORDER) for value in values]
+        certified, audited = judged.case.claim.certified, judged.numbers.lower_bound.value
+        certified_mu, audited_mu = (
+            math.sqrt(2 * eps / costs.ORDER) for eps in (certified, audited)
+        )
         caught = judged.verdict.detectable
         return cls(
-            *values,
-            *mus,
-            *(renyi.gdp_epsilon(mu, delta) for mu in mus),
-            math.inf if caught is None else caught,
-            float(judged.verdict.refuted),
-            judged.seeds,
+            certified=certified,
+            audited=audited,
+            certified_mu=certified_mu,
+            audited_mu=audited_mu,
+            certified_epsilon=renyi.gdp_epsilon(certified_mu, delta),
+            audited_epsilon=renyi.gdp_epsilon(audited_mu, delta),
+            detectable=math.inf if caught is None else caught,
+            refuted=float(judged.verdict.refuted),
+            seeds=judged.seeds,
         )
 
 
 def names(results: Mapping[str, np.ndarray]) -> list[str]:
-    """The data sets that were run."""
+    """The data sets that are there."""
     return [key.removesuffix(": size") for key in results if key.endswith(": size")]
 
 
+def run_names(results: Mapping[str, np.ndarray]) -> list[str]:
+    """Those that were run at this scale; of the others only the costs are known."""
+    return [name for name in names(results) if f"{name}: accuracy" in results]
+
+
 def missing(present: list[str], known: Mapping[str, Any]) -> list[str]:
-    """The data sets that were not."""
-    return [name for name in known if name not in present]
+    """The data sets that can be fetched and are not there."""
+    fetched = [name for name in known if data.TASKS[name].needs is not None]
+    return [name for name in fetched if name not in present]
 
 
 def fetch_command(name: str) -> str:
@@ -75,8 +86,10 @@ def fetch_command(name: str) -> str:
 
 def measured_retraining(results, name: str) -> float:
     """The fewest steps, among the checkpoints, after which learning from scratch has arrived at the
-    mean risk that the releases after deletions have; infinity where it does not.
+    mean risk that the releases after deletions have; infinity where it does not, NaN without runs.
     """
+    if name not in run_names(results):
+        return math.nan
     target = ARRIVED * results[f"{name}: risk"][:, 1:].mean()
     arrived = results[f"{name}: learning risk"].mean(axis=0) <= target
     steps = results[f"{name}: checkpoints"]
@@ -99,7 +112,8 @@ def caption(results, config, l2: Mapping[str, float], confidence: float) -> str:
             f"of the Rényi divergence ε_dp remains of a deleted record, whatever the order. The "
             f"choice of λ is not covered by any certificate. Lines are means, bands hold 90% of "
             f"seeds.",
-            *(_one_run(results, name) for name in names(results)),
+            *(_one_run(results, name) for name in run_names(results)),
+            *_not_run_in_words(results),
             _costs_in_words(results, config),
             *_audits_in_words(results, confidence),
             _reported_in_words(results),
@@ -123,16 +137,28 @@ def _one_run(results, name: str) -> str:
     )
 
 
+def _not_run_in_words(results) -> Iterator[str]:
+    waiting = [name for name in names(results) if name not in run_names(results)]
+    if waiting:
+        yield (
+            f"Costs alone, run at the full scale (`dd-jax report --scale full --figures "
+            f"real_data`): {', '.join(waiting)}."
+        )
+
+
 def _costs_in_words(results, config) -> str:
     parts = []
     for name in names(results):
         found = dict(cost_rows(results, name, config.epsilon))
         ratios = (f"{c.retrain / c.delete:.1f}× ({w})" for w, c in found.items())
-        parts.append(
-            f"{name} {', '.join(ratios)}, and learning arrives as measured after "
-            f"{measured_retraining(results, name):.0f} steps, where a deletion takes "
-            f"{next(iter(found.values())).delete:.0f}"
+        arrives = measured_retraining(results, name)
+        measured = (
+            ""
+            if math.isnan(arrives)
+            else f", and learning arrives as measured after {arrives:.0f} steps, where a deletion "
+            f"takes {next(iter(found.values())).delete:.0f}"
         )
+        parts.append(f"{name} {', '.join(ratios)}{measured}")
     return (
         f"Third panel: steps for one deletion. Retraining is learning from scratch, with the same "
         f"noise, until its certified excess risk is the bound that every release has: the bound is "
@@ -144,7 +170,7 @@ def _costs_in_words(results, config) -> str:
 
 
 def _audits_in_words(results, confidence: float) -> Iterator[str]:
-    audited = [name for name in names(results) if len(results[f"{name}: audit"])]
+    audited = [name for name in run_names(results) if len(results[f"{name}: audit"])]
     if audited:
         rows = [Audited(*row) for name in audited for row in results[f"{name}: audit"]]
         refuted = sum(row.refuted for row in rows)
@@ -154,7 +180,7 @@ def _audits_in_words(results, confidence: float) -> Iterator[str]:
             f"neighbour, {confidence:.0%} confidence in all lower bounds together: {verdict}. A "
             f"bound on μ of 0 says that the seeds were too few to show anything."
         )
-    silent = [name for name in names(results) if name not in audited]
+    silent = [name for name in run_names(results) if name not in audited]
     if silent:
         yield f"Not audited at this scale: {', '.join(silent)}."
 
@@ -163,14 +189,19 @@ def _reported_in_words(results) -> str:
     parts = [
         f"{name} {found['Langevin']:.3f} (Langevin), {found['Perturbed-GD']:.3f} (Perturbed-GD)"
         for name, found in REPORTED_ACCURACY.items()
-        if name in names(results)
+        if name in run_names(results)
     ]
     if not parts:
-        return "The peers report no number for these data."
+        return "The peers report no accuracy for the data that were run."
+    photographs = (
+        " Their photographs are seen through a pretrained network, ours through random filters."
+        if "cifar-cat-vs-ship" in run_names(results)
+        else ""
+    )
     return (
         f"Marks at 1: accuracies in the peers' stored results at ε = 1 after one record was "
-        f"replaced, with their own features, λ and notion of unlearning: {'; '.join(parts)}. Their "
-        f"photographs are seen through a pretrained network, ours through random filters."
+        f"replaced, with their own features, λ and notion of unlearning: {'; '.join(parts)}."
+        f"{photographs}"
     )
 
 

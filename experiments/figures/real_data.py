@@ -43,33 +43,34 @@ def _ready() -> tuple[str, ...]:
 class Config:
     """Settings of the figure; the quick scale is the default.
 
-    Fetched sets are larger than the bundled one and have numbers of their own; 0 seeds is no audit.
-    `datasets` is part of the settings so that arrays without a set are not taken for complete once
-    it has been fetched.
+    Fetched sets are larger than the bundled one and have numbers of their own; without
+    seeds there is no audit, or only costs. `judged` releases have their excess risk taken, each
+    with an exact minimiser. `datasets` is part of the settings so that arrays without a set are not
+    taken for complete once it is fetched.
     """
 
     datasets: tuple[str, ...] = field(default_factory=_ready)
     epsilon: float = 1.0
     deletions: int = 100
-    fetched_deletions: int = 10
     seeds: int = 100
-    fetched_seeds: int = 2
+    fetched_seeds: int = 0
     audit_seeds: int = 4_000
     fetched_audit_seeds: int = 0
+    judged: int = 11
+    fetched_judged: int = 6
     seed: int = 0
 
 
 FULL = Config(
-    fetched_deletions=100, seeds=400, fetched_seeds=8, audit_seeds=40_000, fetched_audit_seeds=200
+    seeds=400,
+    fetched_seeds=4,
+    audit_seeds=40_000,
+    fetched_audit_seeds=200,
 )
 
 
 def _is_fetched(name: str) -> bool:
     return data.TASKS[name].needs is not None
-
-
-def _deletions(config: Config, name: str) -> int:
-    return config.fetched_deletions if _is_fetched(name) else config.deletions
 
 
 def _audit_seeds(config: Config, name: str) -> int:
@@ -99,28 +100,34 @@ def _compute_one(config: Config, name: str, key, context: Context) -> dict:
     loaded = data.load(name)
     train, test = loaded.train, loaded.test
     setting = make_setting(config, name, train)
-    plan = costs.make_plan(setting, setting.targets[0])
-    problem, deletions = setting.problem, _deletions(config, name)
+    known = {
+        "size": [setting.n, setting.dim, len(test.label)],
+        "costs": [costs.cost(setting, target) for target in setting.targets],
+    }
     seeds = config.fetched_seeds if _is_fetched(name) else config.seeds
+    if not seeds:
+        return known
+    plan = costs.make_plan(setting, setting.targets[0])
+    problem, deletions = setting.problem, config.deletions
+    count = config.fetched_judged if _is_fetched(name) else config.judged
+    judged = runs.judged_requests(deletions, count)
     stream_key, learn_key, audit_key = jax.random.split(key, 3)
     edits = runs.stream(problem, train, deletions)
     models = runs.releases(context, name, problem, plan, train, edits, seeds, stream_key)
     learned = runs.learning(context, name, problem, plan, train, seeds, learn_key)
     context.say(f"{name}: exact minimisers")
     certificate = plan.certificate(request=deletions, delta=setting.delta)
-    bounds = [plan.certificate(request=max(i, 1)) for i in runs.judged_requests(deletions)]
-    return {
-        "size": [setting.n, setting.dim, len(test.label)],
+    bounds = [plan.certificate(request=max(i, 1)) for i in judged]
+    return known | {
         "majority": max(np.mean(test.label > 0), np.mean(test.label < 0)),
         "accuracy": runs.accuracies(models, test),
-        "judged": runs.judged_requests(deletions),
-        "risk": runs.stream_risks(problem, models, train, edits),
+        "judged": judged,
+        "risk": runs.stream_risks(problem, models, train, edits, judged),
         "risk bound": [bounds[0].risk_bound_learned, *(b.risk_bound_request for b in bounds[1:])],
         "checkpoints": runs.checkpoints(plan.learn_steps),
         "learning risk": runs.learning_risks(problem, learned, train),
         "learning accuracy": runs.accuracies(learned, test),
         "epsilon": [certificate.epsilon_dp, certificate.epsilon_dd],
-        "costs": [costs.cost(setting, target) for target in setting.targets],
         "audit": _audit(config, name, setting, plan, train, audit_key, context),
     }
 
@@ -141,7 +148,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Accuracy and risk along the stream, steps per deletion, and audited under certified."""
     figure, (accuracy, risk, cost, audit) = style.panels(2, 2, height=4.2)
     names = words.names(results)
-    for name in names:
+    for name in words.run_names(results):
         colour, marker, dashes = LOOKS[name]
         values = results[f"{name}: accuracy"]
         requests = np.arange(values.shape[1])
@@ -158,7 +165,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     style.legend_below(accuracy)
     style.legend_below(risk)
     _draw_costs(cost, names, results)
-    _draw_audits(audit, names, results)
+    _draw_audits(audit, words.run_names(results), results)
     absent = words.missing(names, L2)
     if absent:
         lines = (f"{name} is not there: {words.fetch_command(name)}" for name in absent)
@@ -168,7 +175,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
 
 def _reference_marks(axis: Axes, results) -> None:
     """The peers' reported accuracies at ε = 1, in the colour of their data set."""
-    for name in words.names(results):
+    for name in words.run_names(results):
         for system, marker in (("Langevin", "*"), ("Perturbed-GD", "X")):
             reported = words.REPORTED_ACCURACY.get(name, {}).get(system)
             if reported is not None:

@@ -121,7 +121,8 @@ def test_risks_are_judged_on_the_database_that_is_left():
     train = data.load(DIGITS).train
     problem = dd.Problem(dd.losses.logistic(), real_data.L2[DIGITS])
     models = np.random.default_rng(1).standard_normal((2, 13, 64)).astype(np.float32)
-    found = runs.stream_risks(problem, models, train, runs.stream(problem, train, 12))
+    edits = runs.stream(problem, train, 12)
+    found = runs.stream_risks(problem, models, train, edits, np.array([0, 12]))
     features, label = np.asarray(train.features, float).copy(), np.asarray(train.label, float)
     for place, request in ((0, 0), (-1, 12)):
         features[:request] = 0
@@ -184,6 +185,20 @@ def test_missing_data_are_named_with_the_command_that_gets_them(results):
         assert f"{name}: run `{command}`" in [row[0] for row in shown]
     drawn = real_data.plot(CONFIG, results)
     assert "dd-jax data fetch mnist" in drawn.get_supxlabel()
+
+
+def test_fetched_data_wait_for_the_full_scale_with_their_costs_known(monkeypatch, results):
+    monkeypatch.setattr(real_data, "_is_fetched", lambda name: True)
+    found = real_data.compute(CONFIG, Context())
+    assert set(found) == {f"{DIGITS}: size", f"{DIGITS}: costs"}
+    np.testing.assert_array_equal(found[f"{DIGITS}: costs"], results[f"{DIGITS}: costs"])
+    text = real_data.caption(CONFIG, found)
+    assert f"real_data`): {DIGITS}." in text
+    ran, costed, audited = real_data.tables(CONFIG, found)
+    assert [row[0] for row in costed.rows] == [DIGITS] * 4
+    assert DIGITS not in [row[0] for row in ran.rows]
+    assert not audited.rows
+    real_data.plot(CONFIG, found)
 
 
 def test_the_settings_say_what_is_there(monkeypatch):
