@@ -1,5 +1,6 @@
 """What the table of a stream of deletions shows, in words and with the numbers of the run."""
 
+import math
 from collections.abc import Iterator
 
 from experiments.sequential_passes import LAZY_REQUESTS
@@ -41,12 +42,11 @@ def _waiting(lazy: Entry, others: list[Entry]) -> str:
             f"for a common pass, it is not within the margin, {lazy.interval}."
         )
     rivals = [entry.passes for entry in others if entry.within]
-    compared = (
-        "less than every other system" if lazy.passes < min(rivals, default=0) else "NOT less"
-    )
+    least = lazy.passes < min(rivals, default=math.inf)
+    compared = "less than every other system within the margin" if least else "NOT less than others"
     return (
-        f"With enough noise every release of Noisy-GD is (ε, δ)-DP by itself, so that it may answer "
-        f"requests by the model as it is and take one pass for {LAZY_REQUESTS}: {lazy.passes:,.0f} "
+        f"With enough noise every release of Noisy-GD is (ε, δ)-DP by itself: it may then answer "
+        f"requests by the model as it is and take one pass for {LAZY_REQUESTS}, {lazy.passes:,.0f} "
         f"passes at {lazy.interval}, {compared}. The others' calibrations take at least one pass "
         f"per request."
     )

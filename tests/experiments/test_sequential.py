@@ -169,7 +169,9 @@ def test_caption_says_who_is_cheaper(theirs, words):
     assert "undecided)" not in text
 
 
-@pytest.mark.parametrize(("lazy", "words"), [(10.0, "less than every other"), (1e4, ", NOT less")])
+@pytest.mark.parametrize(
+    ("lazy", "words"), [(10.0, "less than every other"), (1e4, "NOT less than others")]
+)
 def test_caption_says_whether_waiting_is_cheapest(lazy, words):
     results = pretend([0.9] * 3, **{OURS: [200.0] * 3, LAZY: [math.inf, lazy, lazy]})
     text = sequential.caption(CONFIG, results)
