@@ -125,7 +125,7 @@ def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]
     say("compiling, and timing one model")
     seconds = _timed(mechanism, service.train, edits[0], timing_key)
     longest = seeds * (seconds.learn + len(edits) * seconds.request)
-    say(f"learning and serving {seeds} seeds, in at most about {longest:.2g} s")
+    say(f"learning and serving {seeds} seeds, in at most about {longest:.3g} s")
     requester = requesters.fixed_stream(requesters.stack_edits(edits))
 
     def releases(key, train):
@@ -160,22 +160,19 @@ def _timed(mechanism, train, edit, key) -> Seconds:
     state = jax.eval_shape(mechanism.learn, learn_key, train)
     delete = jax.jit(mechanism.delete).lower(delete_key, train, edit, state).compile()
     compiled = time.perf_counter() - start
-    model = learn(learn_key, train)
-    return Seconds(
-        compiled,
-        _seconds(lambda: learn(learn_key, train)),
-        _seconds(lambda: delete(delete_key, train, edit, model)),
-    )
+    model, learned = _clocked(lambda: learn(learn_key, train))
+    _, served = _clocked(lambda: delete(delete_key, train, edit, model))
+    return Seconds(compiled, learned, served)
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    """Wall time of a call; the median of five where one is short."""
-    taken = []
+def _clocked(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns and its wall time, the median of five where one is short."""
+    taken, result = [], None
     while not taken or (len(taken) < 5 and sum(taken) < 1.0):
         start = time.perf_counter()
-        jax.block_until_ready(call())
+        result = jax.block_until_ready(call())
         taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+    return result, statistics.median(taken)
 
 
 def _judged(service: Service, models, edits, seconds: Seconds) -> Served:

@@ -64,7 +64,7 @@ def test_columns_are_dropped_and_delimiters_named(write):
         (b"a,y\n\xff\xfe,0\n", "is not UTF-8 text"),
         (b"\x80\x04\x95pickle\n", "is not UTF-8 text"),
         ("a,b\n1,2\n", r"no column 'y'; there are 'a', 'b'\."),
-        ("a,Y\n1,2\n", "no column 'y'"),
+        ("a,Y\n1,2\n", r"no column 'y'; did you mean 'Y'\?"),
         ("1,2\n3,4\n", "holds numbers, not names; add a header line"),
         ("a:y\n1:0\n", "has one column when split at ','; name the character .* --delimiter"),
         ("a,a,y\n1,2,0\n", "two columns named 'a'; rename"),

@@ -104,13 +104,17 @@ def _rounding(values: dict[str, Any]) -> str:
 def _answer(values: dict[str, Any]) -> list[str]:
     """What a deletion costs, in gradients and in this machine's seconds."""
     plan, seconds, ratio = values["plan"], values["seconds"], values["requests"][-1]["ratio"]
-    compared = f"{ratio:.3g}× less than" if ratio > 1 else f"NOT less than ({ratio:.3g}×)"
+    compared = (
+        f"{ratio:.3g}× less than retraining"
+        if ratio > 1
+        else f"NOT less than retraining, which takes {ratio:.3g} of that"
+    )
     return [
         f"A request costs {values['request_gradients']:,} gradients of one record "
-        f"({plan['delete_steps']:,} steps), {compared} retraining; learning took "
+        f"({plan['delete_steps']:,} steps), {compared}; learning took "
         f"{values['learn_gradients']:,} ({plan['learn_steps']:,} steps).",
-        f"One model on this machine: a request {seconds['request']:.2g} s, learning "
-        f"{seconds['learn']:.2g} s, compiling {seconds['compile']:.2g} s; this whole run "
+        f"One model on this machine: a request {seconds['request']:.3g} s, learning "
+        f"{seconds['learn']:.3g} s, compiling {seconds['compile']:.3g} s; this whole run "
         f"{seconds['total']:.3g} s.",
     ]
 
@@ -129,11 +133,10 @@ def _accuracy(values: dict[str, Any]) -> list[str]:
 def _ratio(values: dict[str, Any]) -> list[str]:
     last = values["requests"][-1]
     same = last["same_risk_ratio"]
-    to_same = "" if same is None else f", and until the request's risk bound is met ({same:.3g}×)"
-    return [
-        f"ratio: gradients of retraining over those of the request, the smaller of: learning again "
-        f"as planned ({last['relearn_ratio']:.3g}×){to_same}"
-    ]
+    ways = f"learning again as planned ({last['relearn_ratio']:.3g}×)"
+    if same is not None:
+        ways = f"the smaller of {ways} and until the request's risk bound is met ({same:.3g}×)"
+    return [f"ratio: gradients of retraining over those of the request; {ways}"]
 
 
 def _unit(values: dict[str, Any]) -> str:

@@ -75,7 +75,8 @@ def read_csv(
 def closest(name: str, known: Iterable[str]) -> str:
     """The known names in words, after the one that comes nearest."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, 1)
+    near = [k for k in known if k.lower() == name.lower()]
+    near = near or difflib.get_close_matches(name, known, 1)
     return (f"did you mean {near[0]!r}? " if near else "") + f"there are {listed(known)}"
 
 

@@ -159,11 +159,12 @@ def test_the_text_answers_the_question(answer, capsys):
     assert "data deletion of every deleted record" in text
     assert "25, 8" in text
     worse = [line | {"ratio": 0.5} for line in values["requests"]]
-    without = [line | {"accuracy": None} for line in worse]
+    without = [line | {"accuracy": None, "same_risk_ratio": None} for line in worse]
     run_output.show(values | {"requests": without}, certificate)
     text = capsys.readouterr().out
-    assert "NOT less than (0.5×) retraining" in text
+    assert "NOT less than retraining, which takes 0.5 of that; learning took" in text
     assert "no row is held out" in text
+    assert "those of the request; learning again as planned" in text
 
 
 def test_long_streams_are_shown_in_part():
