@@ -63,7 +63,7 @@ def test_interact_follows_the_algorithm_step_by_step():
     np.testing.assert_array_equal(transcript.edits.index, stream.index)
 
 
-@pytest.mark.parametrize("observe", [(), (0,), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("observe", [(), (0, 2)])
 def test_a_requester_sees_only_the_releases_it_is_named_for(observe):
     database = signed(20, 4)
     seen = []
@@ -346,12 +346,10 @@ def test_a_stream_of_200_edits_traces_each_function_once():
 
 
 def test_adversary_view_is_the_releases_from_the_deletion_on():
-    database = signed(20, 4)
-    stream = blanking(database, [3, 5, 7])
-    _, transcript = dd.interact(
-        jax.random.key(4), CURATOR, fixed_stream(stream), database, num_requests=3
-    )
-    np.testing.assert_array_equal(dd.adversary_view(transcript, 2), transcript.releases[2:])
+    releases, none = jnp.arange(16.0).reshape(4, 4), jnp.zeros(3, jnp.int32)
+    edits = blanking(signed(20, 4), [3, 5, 7])
+    transcript = dd.Transcript(releases, edits, jnp.zeros(3, bool), none, none, jnp.int32(0))
+    np.testing.assert_array_equal(dd.adversary_view(transcript, 2), releases[2:])
     for request in (0, 4):
         with pytest.raises(
             dd.InputError, match=f"request = {request}; the transcript holds requests 1 to 3"

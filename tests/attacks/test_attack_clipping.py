@@ -66,13 +66,13 @@ def test_along_the_axis_the_regulariser_only_makes_up_for_the_clipped_losses():
 
 @pytest.mark.slow
 def test_the_certificate_is_refuted_at_one_in_a_million_and_the_glms_is_not():
-    result = find("clipping").run(jax.random.key(0), seeds=1_500)
+    result = find("clipping").run(jax.random.key(0), seeds=800)
     assert result.parameters["confidence"] == 1 - 1e-6
     assert [finding.refuted for finding in result.findings] == [True, False, False]
     assert not result.ours_refuted
     learned, deleted, twin_learned, twin_deleted = result.rows
-    assert learned["renyi_at_least"] > 2 > learned["certified"] == pytest.approx(1)
-    assert deleted["renyi_at_least"] > 2
+    assert learned["renyi_at_least"] > 1.5 > learned["certified"] == pytest.approx(1)
+    assert deleted["renyi_at_least"] > 1.5
     assert deleted["certified"] == pytest.approx(0.1, rel=0.01)
     assert twin_learned["renyi_at_least"] <= twin_learned["certified"] < 1
     assert twin_deleted["renyi_at_least"] <= twin_deleted["certified"]

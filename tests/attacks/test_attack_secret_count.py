@@ -102,11 +102,12 @@ def options(**changes):
 @pytest.mark.slow
 def test_as_stated_measured_after_3000_releases_and_no_growth_after():
     measured = secret_count.measure(
-        jax.random.key(1), AS_STATED, **options(seeds=3_072, releases=4_000)
+        jax.random.key(1), AS_STATED, **options(seeds=1_024, releases=3_500)
     )
     table = dict(zip(measured.checkpoints, measured.estimates, strict=True))
-    assert 0.43 <= table[3_000].value <= 0.50
-    assert abs(table[4_000].value - table[3_000].value) < 0.01
+    # 0.464 is exact; an estimate's deviation is 0.02.
+    assert 0.40 <= table[3_000].value <= 0.53
+    assert abs(table[3_500].value - table[3_000].value) < 0.01
     for estimate, exact in zip(measured.estimates, measured.theory, strict=True):
         assert estimate.contains(exact)
     assert measured.ratio_to_retraining <= 1 + 1e-6
