@@ -130,7 +130,7 @@ def draw_climb(axis: Axes, results: dict[str, np.ndarray], words: dict[str, str]
                 label=f"{label}: {what}",
             )
     axis.axhline(1, color=style.BLACK, linestyle=style.DOTTED, label="exact, and certified")
-    axis.set(xscale="log", xlabel="seeds in each world", ylabel="share of the truth")
+    axis.set(xscale="log", xlabel="seeds in each world", ylabel="ratio to the exact value")
     axis.set_title("linear loss: the audited number climbs", fontsize=10)
     style.legend_below(axis)
 
