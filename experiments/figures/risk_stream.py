@@ -237,8 +237,8 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
         f"risk after a fixed stream is {ratio.min():.2f} to {ratio.max():.2f} times the retrained "
         f"model's. Held-out accuracy is {accuracy[0]:.3f} after learning and {accuracy[-1]:.3f} at "
         f"the end of the fixed stream, and {against[-1]:.3f} at the end of the adaptive one, which "
-        f"puts in the training record that the last model fits worst. Tests thm:unlearning_accuracy_convex, part 3, whose bound "
-        f"covers adaptive requesters too."
+        f"puts in the training record that the last model fits worst. Tests "
+        f"thm:unlearning_accuracy_convex, part 3, whose bound covers adaptive requesters too."
     )
 
 
