@@ -148,6 +148,6 @@ class Certificate:
             return False
 
     def __str__(self):
-        from dd_jax.plans.words import certificate_text
+        from dd_jax.plans.printed import certificate_text
 
         return certificate_text(self)

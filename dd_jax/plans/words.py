@@ -1,11 +1,10 @@
-"""The words of a certificate: claim, comparator, observer, assumptions, warnings, and its print."""
+"""The words of a certificate: claim, comparator, observer, assumptions and warnings."""
 
 import math
-import textwrap
 
 from dd_jax.guarantees import checks, utility
 from dd_jax.plans import conditions
-from dd_jax.plans.certificate import Assumption, Certificate, Grounds
+from dd_jax.plans.certificate import Assumption, Grounds
 from dd_jax.plans.numbers import Numbers, Question
 from dd_jax.plans.plan import Plan
 
@@ -268,80 +267,3 @@ def _about_precision(plan: Plan) -> str | None:
         f"the noise's deviation {deviation:.2g} is below 100 float32 roundings of a model of norm "
         f"{reach:.2g}: run in float64"
     )
-
-
-# --- print ---------------------------------------------------------------------------------------
-
-
-def certificate_text(certificate: Certificate) -> str:
-    """The certificate for people."""
-    lines = [
-        *_wrapped("", f"Certificate: {certificate.claim}."),
-        *(line for label, text in _rows(certificate) for line in _wrapped(f"  {label:<15} ", text)),
-        "  assumptions",
-        *(line for a in certificate.assumptions for line in _wrapped("    - ", str(a))),
-    ]
-    if certificate.warnings:
-        lines.append("  warnings")
-        lines += [line for text in certificate.warnings for line in _wrapped("    ! ", text)]
-    return "\n".join(lines)
-
-
-def _wrapped(lead: str, text: str) -> list[str]:
-    """Lines of at most 100 characters that hang below the lead."""
-    return textwrap.wrap(text, 100, initial_indent=lead, subsequent_indent=" " * max(len(lead), 4))
-
-
-def _rows(certificate: Certificate):
-    unit = (
-        f"Rényi, order {certificate.order:g}"
-        if certificate.order is not None
-        else f"ε at δ = {certificate.delta:g}"
-    )
-    plan, p, i = certificate.plan, certificate.adaptivity, certificate.request
-    yield "compared with", certificate.comparator
-    yield "observer", certificate.observer
-    yield (
-        "plan",
-        f"{plan.kind}, accountant {plan.accountant}, loss {plan.problem.loss.name}, n = {plan.n}, "
-        f"d = {plan.dim}, η = {plan.step_size:.6g}, σ² = {plan.noise_variance:.6g}, start variance "
-        f"{plan.init_variance:.6g}, K_L = {plan.learn_steps:,}, K_U = {plan.delete_steps:,}",
-    )
-    yield "unit", unit
-    yield (
-        "records stay",
-        f"one release {certificate.eps_dp:.6g}; after {p} seen {certificate.eps_dp_adaptive:.6g}; "
-        f"all {i + 1} releases jointly {certificate.eps_dp_joint:.6g}",
-    )
-    yield (
-        "records go",
-        f"nothing seen {certificate.eps_dd:.6g}; {p} seen {certificate.eps_dd_adaptive:.6g}; at "
-        f"request {i} {certificate.eps_dd_request:.6g}; {certificate.records} rows jointly "
-        f"{certificate.eps_dd_records:.6g}",
-    )
-    gaussian = [f"advantage ≤ {certificate.advantage_bound:.6g}"]
-    if certificate.mu_dd_adaptive is not None:
-        gaussian.insert(0, f"μ = {certificate.mu_dd_adaptive:.6g}")
-    yield "inference", ", ".join(gaussian)
-    if certificate.epsilon_dd is not None and certificate.order is not None:
-        yield (
-            "(ε, δ)",
-            f"δ = {certificate.delta:g}: stays {certificate.epsilon_dp:.6g}, goes "
-            f"{certificate.epsilon_dd:.6g}, with {p} seen {certificate.epsilon_dd_adaptive:.6g}",
-        )
-    if certificate.risk_bound is not None:
-        paper = certificate.risk_bound_paper
-        yield (
-            "excess risk",
-            f"every release ≤ {certificate.risk_bound:.6g}; learned "
-            f"{certificate.risk_bound_learned:.6g}; after request {i} "
-            f"{certificate.risk_bound_request:.6g}"
-            + ("" if paper is None or math.isinf(paper) else f"; the paper's bound {paper:.6g}"),
-        )
-    if p:
-        sound = "; it holds for convex losses" if plan.kind == "convex" else ""
-        yield (
-            "as stated",
-            f"the paper's reduction says {certificate.eps_dd_reduction_as_stated:.6g} (false in "
-            f"general, erratum E2{sound})",
-        )
