@@ -88,7 +88,7 @@ def measured_retraining(results, name: str) -> float:
     """The fewest steps, among the checkpoints, after which learning from scratch has arrived at the
     mean risk that the releases after deletions have; infinity where it does not, NaN without runs.
     """
-    if name not in run_names(results):
+    if f"{name}: risk" not in results:
         return math.nan
     target = ARRIVED * results[f"{name}: risk"][:, 1:].mean()
     arrived = results[f"{name}: learning risk"].mean(axis=0) <= target

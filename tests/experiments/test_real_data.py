@@ -198,7 +198,10 @@ def test_fetched_data_wait_for_the_full_scale_with_their_costs_known(monkeypatch
     assert [row[0] for row in costed.rows] == [DIGITS] * 4
     assert DIGITS not in [row[0] for row in ran.rows]
     assert not audited.rows
-    real_data.plot(CONFIG, found)
+    waiting = {key.replace(DIGITS, MNIST): value for key, value in found.items()}
+    drawn = real_data.plot(CONFIG, results | waiting)
+    rows = [text.get_text() for text in drawn.axes[2].get_yticklabels()]
+    assert [row.split(",")[0] for row in rows] == [DIGITS] * 2 + [MNIST] * 2
 
 
 def test_the_settings_say_what_is_there(monkeypatch):
