@@ -1,6 +1,7 @@
 """Fixed maps from images to features: no number in them comes from any record."""
 
 import numpy as np
+from numpy.random import PCG64, Generator
 
 SIDE, CHANNELS = 32, 3
 _PATCH, _STRIDE, _FILTERS = 6, 2, 64
@@ -21,7 +22,8 @@ def random_patches(images: np.ndarray) -> np.ndarray:
     Args:
         images: (n, 3072) shares of full brightness, pixel by pixel, red, green and blue.
     """
-    generator = np.random.Generator(np.random.PCG64(_SEED))
+    # A table of constants, the same in every run, written as the generator that makes it.
+    generator = Generator(PCG64(_SEED))
     filters = generator.standard_normal((CHANNELS * _PATCH**2, _FILTERS)).astype(np.float32)
     parts = [
         _responses(images[first : first + _IMAGES_AT_ONCE], filters)
