@@ -90,7 +90,7 @@ def main(config: Config) -> int:
     else:
         for name in arena.data:
             _print(name, [row for row in rows if row.data == name], table)
-        print("\n".join(_legend(arena)))
+        print("\n".join(map(table.wrapped, _legend(arena))))
         print(table.wrapped(found["caption"]))
         print(f"{found['seconds']:.0f} s; wrote {', '.join(files)}")
     ours = [row for row in rows if row.guarantee.notion == "data-deletion"]

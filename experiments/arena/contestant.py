@@ -19,7 +19,7 @@ BATCH = 64
 
 ONE_RELEASE = "the claim is for one release, and later ones draw on a secret state"
 NOT_ADAPTIVE = "the claim is for requests that do not depend on releases"
-AS_EDITED = "claimed for adaptive requests, against retraining on the rows as they were edited"
+AS_EDITED = "what is claimed of adaptive requests is against retraining on the rows as edited"
 
 
 @dataclass(frozen=True)

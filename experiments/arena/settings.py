@@ -8,7 +8,6 @@ world it has the opposite label from the start.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +20,13 @@ from dd_jax.baselines import newton
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 from dd_jax.types import Labelled
+from experiments.arena import records
 
 SYNTHETIC = "synthetic"
 DEFAULT_DATA = ("digits-3-vs-8", "breast-cancer")
 TARGET_ROW = 0
 OWN_SHARE = 0.9
 LONGEST_ROW = 0.9999
-SYNTHETIC_DIM = 10
 LEAST_SEEDS = 100
 
 
@@ -95,14 +94,6 @@ class Config:
     def epsilon_private(self) -> float:
         """ε of one release for a record that stays."""
         return self.private_factor * self.epsilon
-
-
-class Records(NamedTuple):
-    """A task with room for the target's own feature, which is the last one."""
-
-    train: Labelled
-    test: Labelled
-    words: str
 
 
 @dataclass(frozen=True)
@@ -175,16 +166,18 @@ class Scene:
 
 def make_scene(name: str, config: Config) -> Scene:
     """The first n - 1 training records of a data set behind a target."""
-    records = _synthetic(config) if name == SYNTHETIC else _loaded(name)
-    found = records.train.label.shape[0] + 1
+    made = (
+        records.synthetic(config.records, config.seed) if name == SYNTHETIC else records.load(name)
+    )
+    found = made.train.label.shape[0] + 1
     if found < config.records:
         raise InputError(f"{name} has {found} records, target included; give --records {found}.")
-    train = jax.tree.map(lambda leaf: leaf[: config.records - 1], records.train)
+    train = jax.tree.map(lambda leaf: leaf[: config.records - 1], made.train)
     database = jax.tree.map(
         lambda target, rest: jnp.concatenate([target, rest]), _target(train), train
     )
     problem = dd.Problem(dd.losses.logistic(), config.l2)
-    return Scene(name, records.words, config, problem, database, records.test)
+    return Scene(name, made.words, config, problem, database, made.test)
 
 
 def _target(train: Labelled) -> Labelled:
@@ -193,32 +186,3 @@ def _target(train: Labelled) -> Labelled:
     shared = np.sqrt(1 - OWN_SHARE) * between / np.linalg.norm(between)
     shared[-1] = np.sqrt(OWN_SHARE)
     return Labelled(jnp.asarray(LONGEST_ROW * shared[None], jnp.float32), jnp.ones(1, jnp.float32))
-
-
-def _loaded(name: str) -> Records:
-    loaded = data.load(name)
-    train, test = (
-        Labelled(_with_own_feature(part.features), part.label)
-        for part in (loaded.train, loaded.test)
-    )
-    return Records(train, test, loaded.preprocessing)
-
-
-def _with_own_feature(features: Array) -> Array:
-    return jnp.concatenate([features, jnp.zeros((features.shape[0], 1), features.dtype)], axis=1)
-
-
-def _synthetic(config: Config) -> Records:
-    """Two overlapping classes on the sphere: L = 1, β = 1/4 and ‖a‖ = 1 hold by construction."""
-    label_key, noise_key = jax.random.split(jax.random.key(config.seed))
-    count = 2 * config.records
-    label = jnp.where(jax.random.bernoulli(label_key, shape=(count,)), 1.0, -1.0)
-    draws = jax.random.normal(noise_key, (count, SYNTHETIC_DIM))
-    features = draws.at[:, 0].add(1.5 * label)
-    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
-    whole = Labelled(_with_own_feature(features), label)
-    train, test = (
-        jax.tree.map(lambda leaf, part=part: leaf[part], whole)
-        for part in (slice(config.records), slice(config.records, None))
-    )
-    return Records(train, test, f"two Gaussian classes in {SYNTHETIC_DIM} dimensions, unit norm")

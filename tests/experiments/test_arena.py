@@ -27,6 +27,7 @@ from experiments.arena import (
     near_retraining,
     plot,
     private_systems,
+    records,
     save,
     settings,
     table,
@@ -289,7 +290,7 @@ def test_rows_measure_cost_secret_and_risk(rows):
     perturbed, fixed = rows
     assert perturbed.gradients % 24 == 0
     assert perturbed.retrain_ratio == perturbed.learn_gradients / perturbed.gradients > 1
-    assert perturbed.secret_bytes == 4 * (settings.SYNTHETIC_DIM + 1)
+    assert perturbed.secret_bytes == 4 * (records.SYNTHETIC_DIM + 1)
     assert 0 < perturbed.excess_risk.value < 1e-3 < fixed.excess_risk.value
     assert perturbed.accuracy.value > 0.8
     assert perturbed.seconds > 0
