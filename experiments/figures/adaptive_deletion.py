@@ -153,14 +153,15 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     )
     contained = np.all((results["looks low"] <= exact) & (exact <= results["looks high"]))
     return (
-        f"Left: a requester watches p releases, then recodes all rows but one by what they said, "
+        f"Left: a requester watches p releases, then recodes all other rows but one by them, "
         f"and the target is deleted. Its advantage {held} the certificate and reaches "
         f"{share:.0%} of the tightest one at p = {config.looks[-1]}; the intervals "
         f"{'contain' if contained else 'DO NOT ALL CONTAIN'} the exact values. The bound for fixed "
         f"requests is beaten at {_list(beyond)}. The paper's number is {slack.min():.2g} to "
         f"{slack.max():.2g} times the tightest (erratum E2). Middle: a curator with ε_dp = 0 and "
-        f"a tiny ε_dd for fixed requests; one look breaks what thm:reduction as stated allows at "
-        f"{refuted} of {len(armed)} values of M. Right: a test of the learner is turned into rows. "
+        f"an ε_dd for fixed requests that falls with M; one look breaks what thm:reduction as "
+        f"stated allows at {refuted} of {len(armed)} values of M. "
+        f"Right: a test of the learner is turned into rows. "
         f"Where deletion retrains, the attack has the product of two advantages (in its interval "
         f"at {agree} of {len(product)} values of ε), and so at ε = {eps:g} no ε below {least:.2g} "
         f"can be claimed (thm:dp_necessary); a curator that leans against its own "
