@@ -11,7 +11,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from experiments import environment, store
+from experiments import environment
+from experiments.sweeps import store
 
 Arrays = dict[str, np.ndarray]
 ABOUT = "__about__"

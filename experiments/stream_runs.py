@@ -12,7 +12,7 @@ import dd_jax as dd
 from dd_jax import erm, requesters
 from dd_jax.interaction import Observation, Requester
 from dd_jax.losses.base import Loss
-from experiments.deletion_sweep import LOSS, mechanism
+from experiments.sweeps.deletion import LOSS, mechanism
 
 
 def in_turn(pool: dd.Labelled, num_requests: int, seed: int) -> dd.Edit:

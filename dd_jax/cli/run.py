@@ -112,8 +112,8 @@ def main(config: Config) -> int:
     _check(config)
     requests = _num_requests(config)
     _say(f"dd-jax run: reading {config.data}, starting JAX …")
-    from experiments import service as services
-    from experiments import service_table
+    from experiments.serving import lines as service_table
+    from experiments.serving import service as services
 
     data = _load(config, requests)
     service = services.make(

@@ -88,8 +88,9 @@ def main(config: Config) -> int:
     import jax
 
     from dd_jax import data
-    from experiments import deletion_sweep, progress, sweep
-    from experiments.chunks import Stream
+    from experiments.sweeps import deletion as deletion_sweep
+    from experiments.sweeps import progress, sweep
+    from experiments.sweeps.chunks import Stream
 
     dataset = data.load(config.data)
     questions = _questions(config, dataset, sweep.grid, deletion_sweep.Question)
@@ -205,7 +206,7 @@ def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
 
 
 def _save(config: Config, rows: list[dict], values: dict) -> list[str]:
-    from experiments.store import place
+    from experiments.sweeps.store import place
 
     # Refused settings have fewer columns: take those of a row that ran.
     columns = list(max(rows, key=len))

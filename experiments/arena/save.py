@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments import store
+from experiments.sweeps import store
 
 
 def write(results: Path, name: str, contents: Mapping[str, bytes]) -> list[str]:

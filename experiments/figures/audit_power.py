@@ -16,8 +16,10 @@ from matplotlib.markers import CARETRIGHT
 from matplotlib.ticker import FuncFormatter
 
 from dd_jax.audit.controls import CONTROLS
-from experiments import audit_growth, audit_runs, style
-from experiments.audit_runs import Keep
+from experiments import style
+from experiments.auditing import growth as audit_growth
+from experiments.auditing import runs as audit_runs
+from experiments.auditing.runs import Keep
 from experiments.context import Context
 from experiments.figures import Table
 

@@ -12,10 +12,12 @@ from matplotlib.figure import Figure
 
 from dd_jax.guarantees import adaptive, privacy, utility
 from dd_jax.oracles import grid as oracle
-from experiments import gibbs_flow, network_cost, nonconvex_plot, nonconvex_words, plane_flow
 from experiments.context import Context
 from experiments.figures import Table
-from experiments.nonconvex_plot import FORMS
+from experiments.nonconvex import drawing as nonconvex_plot
+from experiments.nonconvex import gibbs_flow, network_cost, plane_flow
+from experiments.nonconvex import words as nonconvex_words
+from experiments.nonconvex.drawing import FORMS
 
 TITLE = "Deletion without convexity: the Gibbs law, its bounds and their price"
 THINNED = 5

@@ -15,10 +15,12 @@ from matplotlib.figure import Figure
 from dd_jax import data
 from dd_jax.guarantees import utility
 from dd_jax.intervals import simultaneous
-from experiments import deletion_sweep, means, style, sweep, utility_order
+from experiments import means, style, utility_order
 from experiments.context import Context
-from experiments.deletion_sweep import Question
 from experiments.figures import Table
+from experiments.sweeps import deletion as deletion_sweep
+from experiments.sweeps import sweep
+from experiments.sweeps.deletion import Question
 
 TITLE = "Privacy against utility"
 

@@ -13,12 +13,11 @@ from matplotlib.figure import Figure
 import dd_jax as dd
 from dd_jax import data, intervals
 from dd_jax.data import fetch
-from experiments import real_data_costs as costs
-from experiments import real_data_runs as runs
-from experiments import real_data_tables, style
-from experiments import real_data_words as words
+from experiments import style
 from experiments.context import Context
 from experiments.figures import Table
+from experiments.real_data import costs, runs, words
+from experiments.real_data import tables as real_data_tables
 
 TITLE = "Real data"
 

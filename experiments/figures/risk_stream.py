@@ -19,7 +19,7 @@ from dd_jax.guarantees import utility
 from dd_jax.intervals import simultaneous
 from experiments import means, stream_runs, style
 from experiments.context import Context
-from experiments.deletion_sweep import TRACED, Question, setting
+from experiments.sweeps.deletion import TRACED, Question, setting
 
 TITLE = "Risk along a thousand edits"
 PLANS = ("optimal", "paper")

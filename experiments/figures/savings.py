@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 
-from experiments import savings_points as points
-from experiments import savings_runs as runs
-from experiments import savings_words, style
+from experiments import style
 from experiments.context import Context
 from experiments.figures import Table
-from experiments.savings_cases import Target
-from experiments.savings_orders import (
+from experiments.savings import points, runs
+from experiments.savings import words as savings_words
+from experiments.savings.cases import Target
+from experiments.savings.orders import (
     ACCELERATED,
     DESCENTS,
     OPTIMAL,
@@ -32,7 +32,7 @@ from experiments.savings_orders import (
     line,
     stated,
 )
-from experiments.savings_runs import Measured
+from experiments.savings.runs import Measured
 
 LOOKS = {
     ACCELERATED: (style.RED, "v"),

@@ -16,13 +16,14 @@ from matplotlib.markers import CARETUP
 import dd_jax as dd
 from dd_jax import data
 from dd_jax.errors import InputError
-from experiments import sequential_runs as runs
-from experiments import sequential_words, style
+from experiments import style
 from experiments.context import Context
 from experiments.figures import Table
-from experiments.sequential_passes import Setting, perturbed_calibration
-from experiments.sequential_rows import FORMS, LAZY, OURS, REPORTED, ROWS
-from experiments.sequential_table import COLUMNS, Entry, best_accuracy, entries
+from experiments.sequential import runs
+from experiments.sequential import words as sequential_words
+from experiments.sequential.passes import Setting, perturbed_calibration
+from experiments.sequential.rows import FORMS, LAZY, OURS, REPORTED, ROWS
+from experiments.sequential.table import COLUMNS, Entry, best_accuracy, entries
 
 TITLE = "A hundred deletions, by every system"
 # Deletions are dealt evenly to 20, 10 and 5 requests.

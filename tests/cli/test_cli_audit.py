@@ -8,7 +8,7 @@ import pytest
 from dd_jax import cli
 from dd_jax.audit import calibration, controls
 from dd_jax.intervals import proportion
-from experiments import audit_runs
+from experiments.auditing import runs as audit_runs
 
 SEEDS = "5000"
 

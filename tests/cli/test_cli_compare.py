@@ -10,7 +10,7 @@ from dd_jax.intervals import Estimate
 from experiments.arena import contestants, measure
 from experiments.arena.row import Mean, Row
 from experiments.figures import sequential
-from experiments.sequential_rows import ROWS
+from experiments.sequential.rows import ROWS
 
 
 def test_list_names_every_system(capsys):

@@ -18,7 +18,8 @@ from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import OwnData
 from dd_jax.data.scaling import CAVEAT
 from dd_jax.guarantees import utility
-from experiments import service, service_table
+from experiments.serving import lines as service_table
+from experiments.serving import service
 
 ROWS = [3, 17, 25, 8]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 
-from experiments import chunks, store, sweep
+from experiments.sweeps import chunks, store, sweep
 
 LIVES = 20
 SEEDS = 120

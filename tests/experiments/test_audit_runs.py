@@ -13,9 +13,12 @@ from dd_jax.audit import audit, claims
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments import audit_growth, audit_linear, audit_logistic, audit_runs
-from experiments.audit_requesters import loss_chaser, recoder, worst_record
-from experiments.audit_runs import Keep
+from experiments.auditing import growth as audit_growth
+from experiments.auditing import linear as audit_linear
+from experiments.auditing import logistic as audit_logistic
+from experiments.auditing import runs as audit_runs
+from experiments.auditing.requesters import loss_chaser, recoder, worst_record
+from experiments.auditing.runs import Keep
 from experiments.figures import audit_power
 
 SEEDS = 20_000

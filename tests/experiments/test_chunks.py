@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from experiments import chunks, store
-from experiments.chunks import Stream
-from experiments.store import Folder
+from experiments.sweeps import chunks, store
+from experiments.sweeps.chunks import Stream
+from experiments.sweeps.store import Folder
 
 KEY = jax.random.key(3)
 SCALE = jnp.float32(2)

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from dd_jax.oracles import grid as oracle
-from experiments import gibbs_flow, network_cost, nonconvex_words, plane_flow
 from experiments.context import Context
 from experiments.figures import nonconvex
+from experiments.nonconvex import gibbs_flow, network_cost, plane_flow
+from experiments.nonconvex import words as nonconvex_words
 
 SMALL = nonconvex.Config(
     n=20,

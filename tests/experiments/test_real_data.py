@@ -10,11 +10,9 @@ import dd_jax as dd
 from dd_jax import data
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, utility
-from experiments import real_data_costs as costs
-from experiments import real_data_runs as runs
-from experiments import real_data_words as words
 from experiments.context import Context
 from experiments.figures import real_data
+from experiments.real_data import costs, runs, words
 
 DIGITS = "digits-3-vs-8"
 MNIST = "mnist-3-vs-8"

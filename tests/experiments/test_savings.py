@@ -9,14 +9,11 @@ import pytest
 import dd_jax as dd
 from dd_jax import erm
 from dd_jax.baselines import base
-from experiments import savings_cases as cases
-from experiments import savings_orders as orders
-from experiments import savings_points as points
-from experiments import savings_runs as runs
 from experiments.context import Context
 from experiments.figures import savings
-from experiments.savings_cases import Target
-from experiments.savings_runs import Measured
+from experiments.savings import cases, orders, points, runs
+from experiments.savings.cases import Target
+from experiments.savings.runs import Measured
 
 TARGET = Target(n=400, dim=2, l2=0.2, epsilon=2.0, delta=1e-5, requests=2)
 KAPPA = 6.0

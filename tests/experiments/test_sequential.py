@@ -9,12 +9,11 @@ import dd_jax as dd
 from dd_jax.baselines import noisy_gd_system, pnsgd
 from dd_jax.data import Dataset
 from dd_jax.errors import InputError
-from experiments import sequential_passes as passes
-from experiments import sequential_runs as runs
 from experiments.figures import sequential
-from experiments.sequential_passes import Setting
-from experiments.sequential_rows import LAZY, OURS, ROWS
-from experiments.sequential_table import entries
+from experiments.sequential import passes, runs
+from experiments.sequential.passes import Setting
+from experiments.sequential.rows import LAZY, OURS, ROWS
+from experiments.sequential.table import entries
 
 LOGISTIC = dd.losses.logistic()
 CONFIG = sequential.Config(deletions=20, noise_factors=(0.01, 1.0, 10.0))

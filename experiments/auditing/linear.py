@@ -14,7 +14,7 @@ from dd_jax.attacks import recoding
 from dd_jax.audit import scores
 from dd_jax.oracles import linear as law
 from dd_jax.plans import Plan
-from experiments.audit_cases import (
+from experiments.auditing.cases import (
     EPS_DD,
     EPS_DP,
     EVENT,

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from experiments import network_cost, plane_flow, style
+from experiments import style
+from experiments.nonconvex import network_cost, plane_flow
 
 FORMS = ("paper", "tuned", "sharp")
 LOOKS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from experiments.sequential_rows import ROWS
+from experiments.sequential.rows import ROWS
 
 COLUMNS = (
     "system",

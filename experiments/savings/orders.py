@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.savings_cases import Target
-from experiments.savings_runs import Slope, fit
+from experiments.savings.cases import Target
+from experiments.savings.runs import Slope, fit
 
 ACCELERATED = "Noisy-m-A-SGD"
 SECRET, STATELESS = "Perturbed-GD, Thm 9", "Perturbed-GD, Thm 28"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dd_jax.baselines.perturbed_gd_noise import Form
-from experiments.sequential_passes import (
+from experiments.sequential.passes import (
     LAZY_REQUESTS,
     Setting,
     langevin_passes,

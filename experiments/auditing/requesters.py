@@ -11,7 +11,7 @@ import dd_jax as dd
 from dd_jax import erm, requesters
 from dd_jax.interaction import Requester
 from dd_jax.losses.base import Loss
-from experiments.audit_cases import TARGET_ROW
+from experiments.auditing.cases import TARGET_ROW
 
 
 class Target(NamedTuple):

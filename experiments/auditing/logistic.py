@@ -11,8 +11,8 @@ from jaxtyping import PyTree
 import dd_jax as dd
 from dd_jax import data, losses, requesters
 from dd_jax.audit import scores
-from experiments import audit_requesters
-from experiments.audit_cases import (
+from experiments.auditing import requesters as audit_requesters
+from experiments.auditing.cases import (
     EPS_DD,
     EPS_DP,
     EVENT,

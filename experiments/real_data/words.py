@@ -8,8 +8,8 @@ import numpy as np
 
 from dd_jax import data
 from dd_jax.guarantees import renyi
-from experiments import real_data_costs as costs
-from experiments.audit_runs import Judged
+from experiments.auditing.runs import Judged
+from experiments.real_data import costs
 
 # Accuracies in the authors' stored results at ε = 1 after one record was replaced: Langevin with
 # one step, Perturbed-GD (secret state) with one step. Their λ, features and notion, not ours.

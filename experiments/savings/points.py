@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from experiments import savings_cases as cases
-from experiments.savings_cases import Target
-from experiments.savings_orders import ACCELERATED, DESCENTS, PAPER, SECRET, STATELESS
+from experiments.savings import cases
+from experiments.savings.cases import Target
+from experiments.savings.orders import ACCELERATED, DESCENTS, PAPER, SECRET, STATELESS
 
 
 class Point(NamedTuple):

@@ -10,7 +10,7 @@ import dd_jax as dd
 from dd_jax.data.own_file import OwnData
 from dd_jax.errors import InputError
 from dd_jax.guarantees import utility
-from experiments.service import Served, Service
+from experiments.serving.service import Served, Service
 
 # Of all intervals of a table together.
 CONFIDENCE = 0.95

@@ -21,7 +21,7 @@ from jaxtyping import Array, PyTree
 import dd_jax as dd
 from dd_jax.ensemble import DEFAULT_CHUNK, Pair
 from dd_jax.errors import InputError
-from experiments import store
+from experiments.sweeps import store
 
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy")
 

@@ -17,7 +17,7 @@ import dd_jax as dd
 from dd_jax.baselines.base import metered
 from dd_jax.requesters import fixed_stream
 from experiments import short_programs
-from experiments.savings_cases import Case, Target
+from experiments.savings.cases import Case, Target
 
 # A residual that no model within reach can bring below Huber's threshold.
 FAR = 100.0

@@ -19,8 +19,8 @@ from dd_jax.baselines.projected import descend
 from dd_jax.data import Dataset
 from dd_jax.requesters import fixed_stream, stack_edits
 from experiments import short_programs
-from experiments.sequential_passes import LAZY_REQUESTS, Setting, perturbed_calibration
-from experiments.sequential_rows import FORMS, FULL_BATCH, LONG, MINI_BATCH, SELDOM
+from experiments.sequential.passes import LAZY_REQUESTS, Setting, perturbed_calibration
+from experiments.sequential.rows import FORMS, FULL_BATCH, LONG, MINI_BATCH, SELDOM
 
 
 def accuracies(config, setting: Setting, loaded: Dataset, noises, say) -> dict[str, np.ndarray]:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 
 from experiments import means
-from experiments import real_data_costs as costs
 from experiments.figures import Table
-from experiments.real_data_words import (
+from experiments.real_data import costs
+from experiments.real_data.words import (
     REPORTED_ACCURACY,
     Audited,
     cost_rows,

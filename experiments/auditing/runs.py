@@ -16,8 +16,10 @@ from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
-from experiments import audit_linear, audit_logistic, chunks
-from experiments.audit_cases import Case, Interaction, Setting
+from experiments.auditing import linear as audit_linear
+from experiments.auditing import logistic as audit_logistic
+from experiments.auditing.cases import Case, Interaction, Setting
+from experiments.sweeps import chunks
 
 SETTINGS: dict[str, Callable[[float], Setting]] = {
     "linear": audit_linear.setting,

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from experiments.sequential_passes import LAZY_REQUESTS
-from experiments.sequential_rows import LAZY, OURS, PNSGD
-from experiments.sequential_table import Entry
+from experiments.sequential.passes import LAZY_REQUESTS
+from experiments.sequential.rows import LAZY, OURS, PNSGD
+from experiments.sequential.table import Entry
 
 
 def verdict(deletions: int, entries: list[Entry]) -> Iterator[str]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.savings_cases import Target
-from experiments.savings_orders import (
+from experiments.savings.cases import Target
+from experiments.savings.orders import (
     ACCELERATED,
     DESCENTS,
     FAR,

@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from dd_jax.audit import controls
 from dd_jax.ensemble import Pair
 from dd_jax.intervals import proportion, simultaneous
-from experiments import audit_runs, style
-from experiments.audit_cases import Setting
+from experiments import style
+from experiments.auditing import runs as audit_runs
+from experiments.auditing.cases import Setting
 from experiments.figures import Table
 
 CLIMB, MUTANTS = "climb", "mutants"

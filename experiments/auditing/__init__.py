@@ -1,0 +1,1 @@
+"""How claims are audited: the settings with their cases, and the runs."""

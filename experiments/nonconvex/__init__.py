@@ -1,0 +1,1 @@
+"""Deletion without convexity: flows of densities, a network's cost, the drawing, the words."""

@@ -1,0 +1,1 @@
+"""Real data: certified costs, runs with audits, tables, words."""

@@ -1,0 +1,1 @@
+"""A hundred deletions by every system: passes, runs, rows, words."""

@@ -1,0 +1,1 @@
+"""Grids of settings over seeds in chunks that are stored and resumed."""
