@@ -137,12 +137,17 @@ def test_saved_arrays_come_back_as_they_were(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
-def test_sources_are_the_figure_what_it_imports_and_the_library():
-    figures = environment.ROOT / "experiments" / "figures"
-    found = environment._with_imports(figures / "savings.py")
-    names = {path.name for path in found}
-    assert {"savings.py", "savings_cases.py", "savings_runs.py"} <= names
-    assert not {"audit_power.py", "style.py", "__init__.py", "report.py"} & names
+def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
+    file = tmp_path / "figure.py"
+    file.write_text(
+        "from experiments import style\n"
+        "from experiments.figures import Table\n"
+        "def compute():\n    from experiments import chunks\n"
+    )
+    here = environment.ROOT / "experiments"
+    found = environment._with_imports(file)
+    assert {file, here / "chunks.py", here / "store.py"} <= found  # the store by way of the chunks
+    assert not {here / "style.py", here / "figures" / "__init__.py", here / "report.py"} & found
 
 
 def test_a_changed_source_has_another_digest(tmp_path):
