@@ -142,11 +142,12 @@ def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
     file.write_text(
         "from experiments import style\n"
         "from experiments.figures import Table\n"
-        "def compute():\n    from experiments import chunks\n"
+        "def compute():\n    from experiments import context\n"
     )
     here = environment.ROOT / "experiments"
     found = environment._with_imports(file)
-    assert {file, here / "chunks.py", here / "store.py"} <= found  # the store by way of the chunks
+    # The chunks and their store by way of the context.
+    assert {"figure.py", "context.py", "chunks.py", "store.py"} <= {path.name for path in found}
     assert not {here / "style.py", here / "figures" / "__init__.py", here / "report.py"} & found
 
 
