@@ -1,35 +1,165 @@
-"""Every Python block of the README and of docs/ runs, page by page and in order."""
+"""The README and docs/: Python blocks run, commands parse, links and anchors lead somewhere."""
 
+import ast
 import re
+import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from dd_jax import cli
+from dd_jax.attacks import ATTACKS
+from dd_jax.errors import InputError
+from experiments import figures
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
+INLINE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+COMMAND = re.compile(r"(?:\.venv\/bin\/)?dd-jax +[a-z][^#|]*")
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page):
+    return page.read_text(encoding="utf-8")
 
 
 def blocks(page):
-    return BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [code for language, code in FENCED.findall(text_of(page)) if language == "python"]
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
 def test_code_blocks_run(page):
     namespace = {}
     for number, block in enumerate(blocks(page)):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_relative_links_lead_somewhere(page):
-    for target in LINK.findall(page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
 def test_the_guides_are_not_empty():
     assert len(blocks(ROOT / "docs" / "extending.md")) >= 8
     assert blocks(ROOT / "README.md")
+
+
+# Commands.
+
+
+def shell_lines(text):
+    """Lines of shell blocks, fenced without a language or indented, and inline code."""
+    prose = FENCED.sub("", text)
+    shell = [code for language, code in FENCED.findall(text) if language in ("", "sh")]
+    shell += INDENTED.findall(prose)
+    yield from (line.strip() for code in shell for line in code.splitlines())
+    yield from (" ".join(span.split()) for span in INLINE.findall(prose))
+
+
+def commands_of(text):
+    """Every `dd-jax COMMAND …` as its arguments; those with a … or in capitals are patterns."""
+    for line in shell_lines(text):
+        found = COMMAND.match(line)
+        if found and "…" not in line:
+            yield shlex.split(found.group())[1:]
+
+
+COMMANDS = sorted({(name_of(page), *line) for page in PAGES for line in commands_of(text_of(page))})
+
+
+def parsed(name, options):
+    module = __import__(f"dd_jax.cli.{name}", fromlist=["Config"])
+    return cli._parse(name, module.Config, options)
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=" ".join)
+def test_commands_are_ones_that_the_command_line_takes(line):
+    _, name, *options = line
+    assert name in cli.COMMANDS
+    if "--help" in options or (not options and name in ("plan", "run")):
+        return  # named in prose, without the options that it must have
+    config = parsed(name, options)
+    if name == "attack" and config.name is not None:
+        assert config.name in ATTACKS
+    if name == "report":
+        figures.chosen(config.figures)
+
+
+def test_wrong_commands_would_be_found():
+    text = "```\ndd-jax sweep --no-such 3 # a word\n```\nand `dd-jax\nattack median` inline.\n"
+    assert list(commands_of(text)) == [["sweep", "--no-such", "3"], ["attack", "median"]]
+    with pytest.raises(InputError, match="no-such"):
+        parsed("sweep", ["--no-such", "3"])
+
+
+def test_the_readme_shows_every_command_and_no_other():
+    shown = {line[0] for line in commands_of(text_of(ROOT / "README.md"))}
+    assert shown == set(cli.COMMANDS)
+
+
+def test_python_lines_of_shell_blocks_import_what_exists():
+    lines = [line for page in PAGES for line in shell_lines(text_of(page)) if "python -c" in line]
+    assert lines
+    for line in lines:
+        tree = ast.parse(shlex.split(line)[2])
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)]
+        exec(compile(ast.Module(imports, []), line, "exec"), {})
+
+
+def test_files_named_in_the_docs_exist():
+    for page in PAGES:
+        for span in INLINE.findall(FENCED.sub("", text_of(page))):
+            if re.fullmatch(r"(dd_jax|docs|experiments|tests)/[\w/.-]*", span):
+                assert (ROOT / span).exists(), f"{page.name} names {span}"
+
+
+def test_make_targets_named_in_the_docs_exist():
+    targets = set(re.findall(r"^([a-z]+(?: [a-z]+)*):", text_of(ROOT / "Makefile"), re.MULTILINE))
+    known = {name for group in targets for name in group.split()}
+    for page in PAGES:
+        for line in shell_lines(text_of(page)):
+            if found := re.match(r"make ([a-z]+)\b", line):
+                assert found[1] in known, f"{page.name}: {line}"
+
+
+# Links.
+
+
+def anchors(page):
+    """Anchors as GitHub makes them: lower case, words and hyphens, spaces to hyphens."""
+    prose = FENCED.sub("", text_of(page))
+    found = [re.sub(r"[^\w\- ]", "", title.lower()) for title in HEADING.findall(prose)]
+    return {title.strip().replace(" ", "-") for title in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    for target, anchor in LINK.findall(FENCED.sub("", text_of(page))):
+        place = (page.parent / target).resolve() if target else page
+        assert place.exists(), f"{page.name} links to {target}"
+        assert place.is_relative_to(ROOT)
+        if anchor:
+            assert anchor in anchors(place), f"{page.name} links to {target}#{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        if page.suffix == ".md":
+            targets = [
+                (page.parent / target).resolve() for target, _ in LINK.findall(text_of(page))
+            ]
+            waiting += [place for place in targets if place not in reached and place.is_file()]
+    wanted = {*PAGES, *(ROOT / "docs").rglob("*.py"), *(ROOT / "docs").rglob("*.svg")}
+    assert wanted <= reached, sorted(map(name_of, wanted - reached))
+
+
+def test_the_readme_names_the_python_that_is_needed():
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    version = project["requires-python"].removeprefix(">=")
+    assert f"Python {version} or newer" in text_of(ROOT / "README.md")
