@@ -81,15 +81,17 @@ def main(config: Config) -> int:
         seed=config.seed,
     )
     start = time.monotonic()
-    rows = measure.run(arena, say)
-    found = values.to_json(arena, rows, time.monotonic() - start, plot.caption(rows))
-    contents = {"csv": values.to_csv(rows).encode(), "json": values.json_text(found).encode()}
+    compared = measure.run(arena, say)
+    rows = compared.rows
+    found = values.to_json(arena, compared, time.monotonic() - start, plot.caption(rows))
+    contents = {"csv": values.to_csv(compared).encode(), "json": values.json_text(found).encode()}
     files = save.write(config.results, NAME, {**contents, **save.render(plot.plot(rows))})
     if config.json:
         print_json({**found, "files": files})
     else:
         for name in arena.data:
             _print(name, [row for row in rows if row.data == name], table)
+            print("".join(f"{line}\n" for line in table.left_out(compared.left_out, name)), end="")
         print("\n".join(map(table.wrapped, _legend(arena))))
         print(table.wrapped(found["caption"]))
         print(f"{found['seconds']:.0f} s; wrote {', '.join(files)}")

@@ -14,7 +14,7 @@ from experiments.arena.games import Board
 
 
 class Costs(NamedTuple):
-    """What one stream of deletions cost; see `measure.Row`."""
+    """What one stream of deletions cost; see `row.Row`."""
 
     learn_gradients: float
     gradients: float

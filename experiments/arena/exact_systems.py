@@ -75,7 +75,7 @@ def quantised(scene: Scene) -> Contestant:
         words = f"k = {K}, spacing {spacing:.3g}"
     except InputError as refused:
         spacing = SPACING
-        words = f"k = {K}, spacing {spacing:g}; no calibration: {refused}"
+        words = f"k = {K}, spacing {spacing:g}; no calibration: {str(refused).rstrip('.')}"
     system = q_k_means.system(clusters=K, iterations=ITERATIONS, spacing=spacing)
     return Contestant(system, CLUSTERS, words, missing=CLUSTERING, repeats=True, **EXACT)
 

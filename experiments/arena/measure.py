@@ -9,12 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax.ensemble import Pair
+from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import simultaneous
 from experiments.arena import contestants, games, gupta
 from experiments.arena.contestant import Contestant
 from experiments.arena.costs import Costs, measure_costs
 from experiments.arena.judges import Judges, make_judges
-from experiments.arena.row import ADVERSARIES, Row, mean_over_seeds
+from experiments.arena.row import ADVERSARIES, Comparison, Row, mean_over_seeds
 from experiments.arena.settings import Config, Scene, make_scene
 
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
@@ -24,44 +26,63 @@ LEAST_SEEDS = 150
 REPEATED = 3
 
 
-def run(config: Config, say: Callable[[str], None] = lambda text: None) -> list[Row]:
-    """Every chosen system on every chosen data set, one confidence for all advantages together."""
+def run(config: Config, say: Callable[[str], None] = lambda text: None) -> Comparison:
+    """Every chosen system on every chosen data set, one confidence for all advantages together.
+
+    A system whose claim cannot be had at the target is left out, with its reason.
+
+    Raises:
+        InputError: all of them are.
+    """
     chosen = contestants.find(config.systems)
     # Three adversaries in each row, and Gupta et al.'s against two forms of SISA.
     each = simultaneous(config.confidence, 3 * len(chosen) * len(config.data) + len(gupta.PLACES))
-    rows = []
+    rows: list[Row] = []
+    left_out: dict[tuple[str, str], str] = {}
     for place, name in enumerate(config.data):
         if place:
             # Nothing that was compiled for one scene fits another; it would only take room.
             jax.clear_caches()
         key = jax.random.fold_in(jax.random.key(config.seed), place)
-        rows += _rows(key, make_scene(name, config), chosen, each, say)
-    return rows
+        found, refused = _rows(key, make_scene(name, config), chosen, each, say)
+        rows += found
+        left_out |= {(name, system): why for system, why in refused.items()}
+    if not rows:
+        reasons = "; ".join(f"{system}: {why.rstrip('.')}" for (_, system), why in left_out.items())
+        raise InputError(f"no system can be run at this target: {reasons}.")
+    return Comparison(rows, left_out)
 
 
-def _rows(key: Array, scene: Scene, chosen, each: float, say) -> list[Row]:
-    """Costs one system at a time, since time is measured; games two at a time, to use the cores."""
+def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row], dict[str, str]]:
+    """Costs one system at a time, since time is measured; games two at a time, to use the cores.
+
+    Returns the rows, and why a system has none.
+    """
     stream_key, game_key, gupta_key = jax.random.split(key, 3)
-    entries = []
+    entries, refused = [], {}
     for number, (name, make) in enumerate(chosen.items()):
-        contestant = make(scene)
-        board = games.make_board(scene, contestant)
-        costs = measure_costs(
-            jax.random.fold_in(stream_key, number), contestant, board, scene.config.stream
-        )
-        entries.append(Entry(name, contestant, board, costs))
+        try:
+            entries.append(_entry(jax.random.fold_in(stream_key, number), scene, name, make))
+        except CertificateRefused as why:
+            refused[name] = str(why)
     say(f"{scene.name}: costs of {len(entries)} systems measured")
     judges = make_judges(scene)
 
-    def play(numbered):
+    def play(numbered) -> Row | str:
         number, entry = numbered
-        row = _row(jax.random.fold_in(game_key, number), scene, entry, judges, each)
+        try:
+            row = _row(jax.random.fold_in(game_key, number), scene, entry, judges, each)
+        except CertificateRefused as why:
+            return str(why)
         say(f"{scene.name}: {entry.name}")
         return row
 
     with ThreadPoolExecutor(2) as pool:
-        rows = list(pool.map(play, enumerate(entries)))
-    return gupta.with_gupta(gupta_key, rows, each, say)
+        played = list(pool.map(play, enumerate(entries)))
+    rows = [row for row in played if isinstance(row, Row)]
+    pairs = zip(entries, played, strict=True)
+    refused |= {entry.name: why for entry, why in pairs if isinstance(why, str)}
+    return gupta.with_gupta(gupta_key, rows, each, say), refused
 
 
 class Entry(NamedTuple):
@@ -73,16 +94,24 @@ class Entry(NamedTuple):
     costs: Costs
 
 
+def _entry(key: Array, scene: Scene, name: str, make) -> Entry:
+    contestant = make(scene)
+    board = games.make_board(scene, contestant)
+    return Entry(
+        name, contestant, board, measure_costs(key, contestant, board, scene.config.stream)
+    )
+
+
 def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
     config, contestant, costs = scene.config, entry.contestant, entry.costs
     seeds = _affordable_seeds(config, (costs.gradients + scene.dim * costs.hessians) / scene.n)
     play = partial(games.sample, contestant=contestant, board=entry.board, seeds=seeds)
     shown = min(REPEATED, config.releases) if contestant.repeats else config.releases
-    quiet = play(quiet_key, copies=0, releases=shown)
+    quiet = _released(play(quiet_key, copies=0, releases=shown))
     if contestant.repeats and not _all_equal(quiet.present.means):
         raise RuntimeError(f"{entry.name} is said to repeat its release and does not.")
-    adaptive = play(adaptive_key, copies=config.copies, releases=1)
+    adaptive = _released(play(adaptive_key, copies=config.copies, releases=1))
     reasons = _reasons(contestant, costs)
     model = quiet.present.first
     return Row(
@@ -105,6 +134,16 @@ def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) ->
         seeds=seeds,
         reasons=reasons,
     )
+
+
+def _released(pair: Pair) -> Pair:
+    """The pair, refused if a model in it was withheld, as certified removal may."""
+    if not all(np.isfinite(world.means).all() for world in (pair.present, pair.absent)):
+        raise CertificateRefused(
+            "a release was withheld, since the budget does not cover what training leaves; "
+            "give a larger epsilon or delta."
+        )
+    return pair
 
 
 def _all_equal(means: np.ndarray) -> bool:

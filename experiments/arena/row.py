@@ -96,3 +96,10 @@ class Row:
         if self.drained is not None and self.drained.low > 0.5:
             found.append("draining shards (Gupta et al.)")
         return tuple(found)
+
+
+class Comparison(NamedTuple):
+    """The rows that were measured, and why others could not be, by data set and system."""
+
+    rows: list[Row]
+    left_out: dict[tuple[str, str], str]

@@ -74,6 +74,10 @@ class Config:
                 raise InputError(f"no data set {name!r}; choose from {', '.join(known)}.")
         if not self.data:
             raise InputError("no data set is named; give at least one.")
+        for names in (self.data, self.systems):
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise InputError(f"{twice[0]!r} is named twice; name it once.")
         if not (0 < self.epsilon < np.inf and 0 < self.delta < 1):
             raise InputError(
                 f"epsilon = {self.epsilon:g}, delta = {self.delta:g}; give epsilon > 0 and a delta "

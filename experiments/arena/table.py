@@ -1,7 +1,7 @@
 """The table as people read it; where a value is missing its reason stands below."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.arena import gupta
 from experiments.arena.row import ADVERSARIES, BEYOND, LEAKS, LEAKS_MORE, Row
@@ -124,6 +124,12 @@ def notes(rows: Sequence[Row]) -> list[str]:
         parts += [f"no {name}: {why}" for name, why in _missing_cells(row)]
         lines.append(wrapped(f"{row.system}: {'; '.join(parts)}; {row.seeds} seeds.", "  "))
     return lines
+
+
+def left_out(reasons: Mapping[tuple[str, str], str], data: str) -> list[str]:
+    """Why systems have no row on a data set."""
+    found = ((system, why) for (name, system), why in reasons.items() if name == data)
+    return [wrapped(f"{system}: left out: {why}", "  ") for system, why in found]
 
 
 def attacks(row: Row) -> str:

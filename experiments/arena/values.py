@@ -3,11 +3,10 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from experiments.arena.row import ADVERSARIES, Row
+from experiments.arena.row import ADVERSARIES, Comparison, Row
 from experiments.arena.settings import Config
 from experiments.arena.table import attacks
 
@@ -31,23 +30,28 @@ def to_dict(row: Row) -> dict[str, Any]:
     return {**values, "attacks": list(row.attacks)}
 
 
-def to_json(
-    config: Config, rows: Sequence[Row], seconds: float, caption: str = ""
-) -> dict[str, Any]:
+def to_json(config: Config, found: Comparison, seconds: float, caption: str = "") -> dict[str, Any]:
     """The whole comparison as plain values."""
+    left_out = [
+        {"data": data, "system": system, "why": why}
+        for (data, system), why in found.left_out.items()
+    ]
     return {
         "caption": caption,
         "config": asdict(config),
         "seconds": round(seconds, 1),
         "confidence": f"{config.confidence:g} for all advantages together; 0.95 for each mean",
-        "rows": [to_dict(row) for row in rows],
+        "rows": [to_dict(row) for row in found.rows],
+        "left_out": left_out,
     }
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """One line per row; a missing value is written as its reason in square brackets."""
+def to_csv(found: Comparison) -> str:
+    """One line per system and data set; a missing value is its reason in square brackets."""
     buffer = io.StringIO()
-    flat = [_flat(row) for row in rows]
+    flat = [_flat(row) for row in found.rows]
+    for (data, system), why in found.left_out.items():
+        flat.append(dict.fromkeys(flat[0], f"[{why}]") | {"data": data, "system": system})
     writer = csv.DictWriter(buffer, fieldnames=list(flat[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)

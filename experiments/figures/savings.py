@@ -1,7 +1,7 @@
 """What an edit saves over retraining, the four rows of `tab:comparision`, stated and measured.
 
 Saving = gradients of single records that learning from scratch takes - those of one request, both
-read from the meters of runs (`savings_runs`). The table asks for an excess risk α = O(1), but its
+read from the meters of runs (`savings.runs`). The table asks for an excess risk α = O(1), but its
 logarithms belong to the risk that falls with n as the theorem's bound does. Both are shown.
 """
 

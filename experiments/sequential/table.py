@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     """A row of the table as chosen: its cheapest noise within the margin, or its most accurate.
 
     Attributes:
-        name, notion, keeps, single: see `sequential_rows.Row`.
+        name, notion, keeps, single: see `rows.Row`.
         noise: σ², NaN where a system has its own. passes, gradients: over the whole stream.
         accuracy, low, high: mean over seeds with its 95% t-interval.
         within: whether the mean is within the margin of the best.

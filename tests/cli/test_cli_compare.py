@@ -8,7 +8,7 @@ from dd_jax import cli
 from dd_jax.baselines import fixed_model
 from dd_jax.intervals import Estimate
 from experiments.arena import contestants, measure
-from experiments.arena.row import Mean, Row
+from experiments.arena.row import Comparison, Mean, Row
 from experiments.figures import sequential
 from experiments.sequential.rows import ROWS
 
@@ -53,7 +53,13 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
     low, status, capsys, tmp_path, monkeypatch
 ):
     asked = []
-    monkeypatch.setattr(measure, "run", lambda config, say: asked.append(config) or [made_up(low)])
+    left_out = {("synthetic", "sekhari"): "its noise is too small."}
+
+    def run(config, say):
+        asked.append(config)
+        return Comparison([made_up(low)], left_out)
+
+    monkeypatch.setattr(measure, "run", run)
     options = ["--data", "synthetic", "--systems", "fixed-model", "--records", "30"]
     options += ["--seeds", "100", "--epsilon", "0.5", "--results", str(tmp_path)]
     assert cli.main(["compare", *options]) == status
@@ -61,6 +67,7 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
     out = capsys.readouterr().out
     assert "promised" in out
     assert "θ = 0 names no class" in " ".join(out.split())
+    assert "sekhari: left out: its noise is too small.\n" in out
     assert ("claim ≤ .00 !" in out) == bool(status)
     found = sorted(path.name for path in tmp_path.iterdir())
     assert found == [f"compare.{suffix}" for suffix in ("csv", "json", "pdf", "png", "svg")]

@@ -15,7 +15,7 @@ from scipy.stats import norm
 import dd_jax as dd
 from dd_jax.baselines import base, newton
 from dd_jax.ensemble import Pair
-from dd_jax.errors import InputError
+from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import Estimate
 from experiments.arena import (
     contestant,
@@ -53,7 +53,7 @@ def scene():
 
 @pytest.fixture(scope="module")
 def rows():
-    return measure.run(SMALL)
+    return measure.run(SMALL).rows
 
 
 # --- the scene ------------------------------------------------------------------------------------
@@ -97,6 +97,8 @@ def test_quadratic_risk_is_the_risk_of_small_noise(scene):
     [
         ({"data": ("nowhere",)}, "no data set 'nowhere'"),
         ({"data": ()}, "no data set is named"),
+        ({"data": ("synthetic", "synthetic")}, "'synthetic' is named twice"),
+        ({"systems": ("sisa", "noisy-gd", "sisa")}, "'sisa' is named twice"),
         ({"epsilon": 0.0}, "epsilon = 0"),
         ({"delta": 1.0}, "delta = 1"),
         ({"seeds": 10}, "seeds = 10"),
@@ -318,6 +320,30 @@ def test_risk_is_judged_once_the_target_is_gone(scene):
     assert min(present, absent) > 1e-4
 
 
+def test_a_system_that_refuses_is_left_out_with_its_reason_and_the_others_are_measured():
+    config = dataclasses.replace(SMALL, epsilon=12.0)
+    found = measure.run(config)
+    assert [row.system for row in found.rows] == ["fixed-model"]
+    why = found.left_out["synthetic", "perturbed-gd"]
+    assert why.startswith("epsilon = 12 is above log(1/δ)")
+    measured, refused = csv.DictReader(io.StringIO(values.to_csv(found)))
+    assert (measured["system"], refused["system"]) == ("fixed-model", "perturbed-gd")
+    assert refused["gradients"] == refused["one_release"] == f"[{why}]"
+    saved = values.to_json(config, found, 1.0)["left_out"]
+    assert saved == [{"data": "synthetic", "system": "perturbed-gd", "why": why}]
+    assert table.left_out(found.left_out, "elsewhere") == []
+    with pytest.raises(InputError, match="no system can be run at this target: perturbed-gd: eps"):
+        measure.run(dataclasses.replace(config, systems=("perturbed-gd",)))
+
+
+def test_a_model_that_is_withheld_is_no_release():
+    shown, withheld = (games.Sight(np.full((4, 1, 2), edge), None) for edge in (0.0, np.nan))
+    assert measure._released(Pair(shown, shown)).present is shown
+    for pair in (Pair(shown, withheld), Pair(withheld, shown)):
+        with pytest.raises(CertificateRefused, match="a release was withheld"):
+            measure._released(pair)
+
+
 def test_each_adversary_is_judged_by_what_it_sees(scene, monkeypatch):
     """One release shows nothing, the mean of three shows the label, copies show it at once."""
     asked = []
@@ -388,7 +414,7 @@ def test_verdicts(rows, low, allowed, verdict):
 
 
 def test_no_cell_of_the_csv_is_empty_and_missing_ones_carry_a_reason(rows):
-    lines = list(csv.DictReader(io.StringIO(values.to_csv(rows))))
+    lines = list(csv.DictReader(io.StringIO(values.to_csv(verdicts.Comparison(rows, {})))))
     assert [line["system"] for line in lines] == ["perturbed-gd", "fixed-model"]
     for line in lines:
         assert all(line.values())
@@ -400,7 +426,9 @@ def test_no_cell_of_the_csv_is_empty_and_missing_ones_carry_a_reason(rows):
 
 
 def test_json_text_reads_back_with_reasons(rows):
-    found = json.loads(values.json_text(values.to_json(SMALL, rows, 1.0, "see")))
+    found = json.loads(
+        values.json_text(values.to_json(SMALL, verdicts.Comparison(rows, {}), 1.0, "see"))
+    )
     fixed = found["rows"][1]
     for name in ("accuracy", "retrain_ratio", "drained"):
         assert fixed[name] is None
