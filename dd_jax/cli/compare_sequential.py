@@ -95,7 +95,9 @@ def _print(values: dict[str, Any]) -> None:
     rows = []
     for row in values["rows"]:
         name, notion, keeps, _, noise, passes, gradients, accuracy, low, high, within = row.values()
-        interval = f"{accuracy:.3f}\n({low:.3f}, {high:.3f})"
+        interval = f"{accuracy:.3f}\n({low:.3f}, {high:.3f})".replace("0.", ".")
+        # Broken here, so that a notion need not be broken within a word.
+        within = within.replace(", ", ",\n")
         rows.append((name, notion, keeps, noise, round(passes), gradients, interval, within))
     print_table(values["title"], COLUMNS, rows)
     print(f"-: {OWN_NOISE}. a × b: a requests of b records, judged jointly.")

@@ -249,14 +249,26 @@ def tree() -> System:
     return dc_k_means.system(clusters=2, iterations=2, branching=5)
 
 
-def stale(make: Callable[[], System]) -> Callable[[], System]:
-    """A version that changes nothing, whatever is requested."""
+def broken(make: Callable[[], System], delete: Callable) -> Callable[[], System]:
+    """A version with another `delete(delete, key, database, edit, state)`."""
+    return functools.cache(lambda: make()._replace(delete=functools.partial(delete, make().delete)))
 
-    def delete(key, database, edit, state):
-        del key, database, edit
-        return state, cost()
 
-    return functools.cache(lambda: make()._replace(delete=delete))
+def unserved(delete, key, database, edit, state):
+    """Nothing changes, whatever is requested."""
+    del delete, key, database, edit
+    return state, cost()
+
+
+def half_served(delete, key, database, edit, state):
+    """The first row is served; the shard, leaf or steps of the second stay as they were."""
+    return delete(key, database, jax.tree.map(lambda leaf: leaf[:1], edit), state)
+
+
+def stale_centroid(delete, key, database, edit, state):
+    """One centroid stays as it was."""
+    after, spent = delete(key, database, edit, state)
+    return after._replace(model=after.model.at[0].set(state.model[0])), spent
 
 
 CONSTANTS = Constants.of_problem(PROBLEM)
@@ -331,7 +343,7 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=3 * N,
         delete_retrained=None,
         exact=True,
-        mutant=stale(quantised),
+        mutant=broken(quantised, stale_centroid),
     ),
     "dc-k-means": Entry(
         tree,
@@ -339,7 +351,7 @@ SYSTEMS: dict[str, Entry] = {
         CLUSTER_STREAM,
         learn_gradients=3 * (15 + 10),
         exact=True,
-        mutant=stale(tree),
+        mutant=broken(tree, half_served),
     ),
     "langevin": langevin_entry("published"),
     "langevin-optimal": langevin_entry("optimal"),
@@ -375,7 +387,7 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=STEPS * BATCH,
         delete_retrained=None,
         exact=True,
-        mutant=stale(accelerated),
+        mutant=broken(accelerated, half_served),
     ),
     # Two stages of two steps: over the first half of the places, then over all of them.
     "sisa": Entry(
@@ -385,7 +397,7 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=2 * N // 2 + 2 * N,
         delete_retrained=None,
         exact=True,
-        mutant=stale(sharded),
+        mutant=broken(sharded, half_served),
     ),
     "sisa-private": Entry(
         padded,
@@ -393,6 +405,6 @@ SYSTEMS: dict[str, Entry] = {
         PAIRS,
         learn_gradients=2 * N,
         exact=True,
-        mutant=stale(padded),
+        mutant=broken(padded, unserved),
     ),
 }

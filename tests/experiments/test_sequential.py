@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import jax
@@ -6,13 +7,24 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
+from dd_jax import data
 from dd_jax.baselines import noisy_gd_system, pnsgd
 from dd_jax.data import Dataset
 from dd_jax.errors import InputError
+from experiments.context import Context
 from experiments.figures import sequential
 from experiments.sequential import passes, runs
 from experiments.sequential.passes import Setting
-from experiments.sequential.rows import LAZY, OURS, ROWS
+from experiments.sequential.rows import (
+    FORMS,
+    FULL_BATCH,
+    LAZY,
+    LONG,
+    MINI_BATCH,
+    OURS,
+    ROWS,
+    SELDOM,
+)
 from experiments.sequential.table import entries
 
 LOGISTIC = dd.losses.logistic()
@@ -103,6 +115,65 @@ def test_every_kind_of_step_forgets_all_that_misled_it_and_drowns_in_noise():
         assert 0.3 < found[1].mean() < 0.7
     quiet = passes.perturbed_calibration(SETTING, "best").replace(noise_deviation=1e-3)
     assert (runs.perturbed(SETTING, DATA, quiet, 40, keys[2]) == 1).all()
+
+
+def test_every_row_gets_the_accuracy_of_its_own_steps(monkeypatch):
+    """Step size, noise and rows per pass stand in for the accuracy of runs."""
+
+    def full(setting, data, chosen, steps, seeds, key, *, rows=1):
+        assert (steps, seeds) == (max(learned), CONFIG.seeds)
+        return np.stack([chosen.step_size, chosen.noise, np.full(len(chosen.noise), rows)], 1)
+
+    def mini(setting, data, noises, batch_size, epochs, seeds, key):
+        assert (batch_size, epochs, seeds) == (128, 40, CONFIG.batch_seeds)
+        return np.stack([np.full(len(noises), setting.step_size), noises], 1)
+
+    noises = SETTING.private_noise * np.array([0.1, 1.0])
+    learned = [SETTING.learn_steps(noise, SETTING.step_size) for noise in noises]
+    monkeypatch.setattr(runs, "full_batch", full)
+    monkeypatch.setattr(runs, "mini_batch", mini)
+    monkeypatch.setattr(runs, "perturbed", lambda setting, data, made, seeds, key: made)
+    monkeypatch.setattr(runs, "perturbed_calibration", lambda setting, form: np.array([form]))
+    found = runs.accuracies(CONFIG, SETTING, DATA, noises, lambda text: None)
+    short, long = 1 / 0.35, 2 / 0.45
+    for kind, step_size, rows in ((FULL_BATCH, short, 1), (LONG, long, 1), (SELDOM, long, 10)):
+        expected = [[step_size, noise, rows] for noise in noises]
+        np.testing.assert_allclose(found[f"accuracy: {kind}"], expected, err_msg=kind)
+    np.testing.assert_allclose(found[f"accuracy: {MINI_BATCH}"], [[short, n] for n in noises])
+    assert {name: found[f"accuracy: {name}"].item() for name in FORMS} == FORMS
+
+
+def test_mini_batches_learn_before_they_serve(monkeypatch):
+    passes_run = []
+
+    def run(key, model, records, problem, order, *, epochs, **numbers):
+        passes_run.append(epochs)
+        return model
+
+    monkeypatch.setattr(pnsgd, "run", run)
+    runs.mini_batch(SETTING, DATA, np.array([1.0]), 5, 7, 2, jax.random.key(0))
+    assert passes_run[0] == 7
+    assert set(passes_run[1:]) == {1}
+
+
+def test_passes_are_those_of_each_calibration_at_every_noise(monkeypatch):
+    monkeypatch.setattr(data, "load", lambda name: DATA)
+    monkeypatch.setattr(runs, "accuracies", lambda config, setting, *rest: {"setting": setting})
+    found = sequential.compute(dataclasses.replace(CONFIG, batch_size=5), Context())
+    setting = found["setting"]
+    assert (setting.n, setting.dim, setting.delta, setting.deletions) == (24, 2, 1 / 24, 20)
+    assert (setting.problem.l2, setting.epsilon) == (CONFIG.l2, CONFIG.epsilon)
+    np.testing.assert_allclose(found["noise"], setting.private_noise * np.array([0.01, 1, 10]))
+    for name, form in FORMS.items():
+        steps = passes.perturbed_calibration(setting, form).delete_steps
+        assert found[f"passes: {name}"].tolist() == [20 * steps]
+    for name, expected in {
+        "PNSGD, full batch": lambda noise: passes.pnsgd_passes(setting, noise, 24),
+        "Retraining": lambda noise: 20 * setting.learn_steps(noise, setting.long_step),
+        f"{OURS}, 5 × 20": lambda noise: passes.noisy_gd_passes(setting, noise, 5),
+        "Langevin, 20 × 5": lambda noise: passes.langevin_passes(setting, noise, 20),
+    }.items():
+        assert found[f"passes: {name}"].tolist() == [expected(n) for n in found["noise"]], name
 
 
 @pytest.mark.parametrize("rows", [1, 4])

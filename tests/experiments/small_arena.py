@@ -1,0 +1,13 @@
+"""A comparison that takes seconds."""
+
+from experiments.arena import settings
+
+SMALL = settings.Config(
+    data=("synthetic",),
+    systems=("perturbed-gd", "fixed-model"),
+    seeds=100,
+    records=24,
+    releases=3,
+    copies=4,
+    stream=3,
+)
