@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import dd_jax as dd
 from dd_jax import erm
@@ -120,11 +121,35 @@ def test_fit_has_the_slope_and_an_interval_that_can_miss():
     assert not rough.low < 3.2 < rough.high
 
 
+def test_the_interval_of_a_slope_is_students():
+    x, y = np.arange(5.0), np.array([0.1, 1.4, 1.9, 3.3, 3.9])
+    found, known = runs.fit(x, y), stats.linregress(x, y)
+    # The 97.5% quantile of Student's t with 3 degrees of freedom.
+    half = 3.182446305 * known.stderr
+    assert found == pytest.approx((known.slope, known.slope - half, known.slope + half))
+
+
+def test_every_point_asks_for_what_its_place_says():
+    varied = {"n": "n", "constant": "n", "d": "dim", "epsilon": "epsilon", "r": "edits"}
+    base = CONFIG.target
+    for point in points.points(CONFIG):
+        changed = {varied[point.panel]: point.place}
+        if point.panel == "constant" or point.row == orders.ACCELERATED:
+            changed["risk"] = CONFIG.constant_risk
+        assert point.target == base._replace(**changed), point
+
+
+def test_a_dear_edit_saves_little():
+    run = [1.0, 2.0, *Measured(10.0, 4.0, 3.0, 6.0, 1.0, 0.5, 0.9)]
+    found = orders.line({"n: row": np.array([run])}, "n", "row")
+    assert (found.saving, found.low, found.high, found.worst_risk) == (6, 4, 7, 0.9)
+
+
 def fake(exponent, edit=2.0):
     """`measure` whose savings grow as the stated order to a power."""
 
     def measure(case, target, key, seeds, served):
-        del key, seeds, served
+        assert (seeds, served) == ((8, 10) if case == orders.ACCELERATED else (2, 2))
         order = abs(orders.stated(case, target))
         return Measured(edit + order**exponent, edit, edit, edit, 1.0, 0.5, 0.5)
 
@@ -156,7 +181,8 @@ def test_caption_and_table_state_slopes_and_whether_they_are_the_stated_ones(pre
     assert "NOT as stated" not in followed
     assert "every run met it" in followed
     steeper = pretend(fake(1.5))
-    assert "NOT as stated but steeper, which the constants" in savings.caption(CONFIG, steeper)
+    words = "NOT as stated but steeper, which the constants inside the logarithm do not explain"
+    assert words in savings.caption(CONFIG, steeper)
     assert "NOT as stated but flatter" in savings.caption(CONFIG, pretend(fake(0.5)))
     rows = savings.tables(CONFIG, steeper)[0].rows
     assert all(len(row) == 8 for row in rows)
@@ -218,12 +244,14 @@ def test_risk_is_that_of_the_edited_records():
         learn=lambda key, records: (minimiser(records), base.cost()),
         delete=lambda key, records, edit, state: (
             minimiser(dd.apply_edit(records, edit)),
-            base.cost(),
+            base.cost(jnp.sum(edit.index)),
         ),
     )
     found = runs.measure(cases.Case(system, system), target, jax.random.key(0), 2, 2)
     assert abs(found.learned) < 1e-6
     assert abs(found.edited) < 1e-6
+    # Requests 1 and 2 cost 0 and 1 for every seed: the interval is over seeds.
+    assert (found.edit_low, found.edit, found.edit_high) == (0.5, 0.5, 0.5)
 
 
 def test_caption_and_plot_own_up_to_losses(pretend):
