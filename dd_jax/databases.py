@@ -3,6 +3,7 @@
     Counted     distinct records with multiplicities: a step costs their number, not n
     Overlay     a shared database and the rows that edits replaced in it
     RowShard    the rows that one device of a mesh holds (`dd_jax.sharding`)
+    HostRows    rows that stay in host memory or in a file (`dd_jax.host_rows`)
 
 Under a vmap over seeds, edits that depend on the seed would copy a plain database for every seed,
 n·d·S numbers; an overlay keeps the base once and carries n·d + 2·S·i·r·d for i requests of r rows.
@@ -12,9 +13,7 @@ to rounding.
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,13 +66,14 @@ def check(domain: Domain, database: PyTree) -> None:
     """
     if num_records(database) < 1:
         raise InputError("the database is empty; give at least one record.")
-    stored = database.stored() if isinstance(database, Compact) else (database,)
-    for records in stored:
-        check_finite(records)
-        domain.check(records)
+    if isinstance(database, Form):
+        database.check(domain)
+    else:
+        check_finite(database)
+        domain.check(database)
 
 
-class _Form(Compact):
+class Form(Compact):
     """What the forms share: an edit lies in slots of its own, on top."""
 
     def apply_edit(self, edit: Edit) -> "Overlay":
@@ -84,12 +84,18 @@ class _Form(Compact):
         """The records that are held, for a look at their values."""
         return (self.example(),)
 
+    def check(self, domain: Domain) -> None:
+        """Refuse NaN and records outside the domain, naming the row."""
+        for records in self.stored():
+            check_finite(records)
+            domain.check(records)
+
 
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=("record", "count"), meta_fields=("total",)
 )
 @dataclass(frozen=True)
-class Counted(_Form):
+class Counted(Form):
     """Distinct records and how often each occurs; build it with `compress`.
 
     Row numbers are those of the expanded database: record 0 fills the first count[0] rows, and so
@@ -173,7 +179,7 @@ def expand(database: PyTree) -> PyTree:
     meta_fields=(),
 )
 @dataclass(frozen=True)
-class Overlay(_Form):
+class Overlay(Form):
     """A database that is not touched, and slots for the records that replace some of its rows.
 
     A slot remembers the record that it replaced, so that a row can be replaced again and again.
@@ -247,10 +253,14 @@ class Overlay(_Form):
 
 def overlay(database: PyTree, slots: int) -> Overlay:
     """A database with empty slots over it."""
-    blank = jax.tree.map(
-        lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), records_of(database)
-    )
-    return Overlay(database, jnp.zeros(slots, jnp.int32), blank, blank, jnp.zeros(slots, bool))
+
+    def blank() -> PyTree:
+        # Arrays of their own for old and new records: a donated step may take both.
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), records_of(database)
+        )
+
+    return Overlay(database, jnp.zeros(slots, jnp.int32), blank(), blank(), jnp.zeros(slots, bool))
 
 
 @functools.partial(
@@ -259,7 +269,7 @@ def overlay(database: PyTree, slots: int) -> Overlay:
     meta_fields=("total", "axis"),
 )
 @dataclass(frozen=True)
-class RowShard(_Form):
+class RowShard(Form):
     """The rows that this device holds of a database split over a mesh axis; inside shard_map only.
 
     Attributes:
@@ -303,38 +313,3 @@ class RowShard(_Form):
 def _choose(condition: Array, new: Array, old: Array) -> Array:
     """Rows of `new` where the condition holds, of `old` elsewhere."""
     return jnp.where(condition.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-
-def weighted(values: Array, weight: Array | None) -> Array:
-    """Rows times their weights."""
-    if weight is None:
-        return values
-    return values * weight.astype(values.dtype).reshape(-1, *(1,) * (values.ndim - 1))
-
-
-def sum_over_parts(one_chunk: Callable[..., Any], database: PyTree, row_chunk: int) -> PyTree:
-    """Σ of `one_chunk(records, weight)` over chunks of rows; one all-reduce per split part."""
-    totals = []
-    for part in parts(database):
-        total = _sum_over_chunks(one_chunk, part, row_chunk)
-        totals.append(total if part.axis is None else jax.lax.psum(total, part.axis))
-    return jax.tree.map(lambda *leaves: functools.reduce(jnp.add, leaves), *totals)
-
-
-def _sum_over_chunks(one_chunk: Callable, part: Part, row_chunk: int) -> PyTree:
-    """Add up `one_chunk` over consecutive rows; the last, shorter chunk is done apart."""
-    chunks, rest = divmod(num_records(part.records), row_chunk)
-    rows = (part.records, part.weight)
-    if chunks + bool(rest) <= 1:
-        return one_chunk(*rows)
-    whole = jax.tree.map(
-        lambda leaf: leaf[: chunks * row_chunk].reshape(chunks, row_chunk, *leaf.shape[1:]), rows
-    )
-    last = jax.tree.map(lambda leaf: leaf[chunks * row_chunk :], rows)
-
-    def add(total, rows):
-        return jax.tree.map(jnp.add, total, one_chunk(*rows)), None
-
-    first = one_chunk(*(last if rest else jax.tree.map(lambda leaf: leaf[0], whole)))
-    remaining = whole if rest else jax.tree.map(lambda leaf: leaf[1:], whole)
-    return jax.lax.scan(add, first, remaining)[0]

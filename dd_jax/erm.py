@@ -17,9 +17,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from dd_jax.constants import ProblemConstants
-from dd_jax.databases import records_of, sum_over_parts, weighted
+from dd_jax.databases import records_of
 from dd_jax.errors import InputError
 from dd_jax.losses.base import LinearScores, Loss, linear_scores
+from dd_jax.row_sums import sum_over_parts, sum_over_rows, weighted
+from dd_jax.score_sums import clip_weight, feature_norms, slope_limit, summed_gradients
 from dd_jax.types import is_concrete, num_records
 
 
@@ -36,21 +38,23 @@ class Problem:
         loss: the per-record loss (static).
         l2: λ > 0.
         clip_norm: norm that each record's gradient is clipped to, or None.
-        row_chunk: rows per pass of the gradient (static); about 2²⁰ / seeds keeps the
-            (seeds, rows) block of slopes in cache.
+        row_chunk: rows per pass of the gradient (static); None chooses them from the shapes
+            (`dd_jax.score_sums.chunk_rows`), or 1024 where the loss has no linear scores.
     """
 
     loss: Loss
     l2: Any
     clip_norm: Any = None
-    row_chunk: int = 1024
+    row_chunk: int | None = None
 
     def __post_init__(self):
         if not isinstance(self.loss, Loss):
             raise InputError(
                 f"loss = {self.loss!r} is not a loss; give for example dd.losses.logistic()."
             )
-        if not isinstance(self.row_chunk, int) or self.row_chunk < 1:
+        if self.row_chunk is not None and (
+            not isinstance(self.row_chunk, int) or self.row_chunk < 1
+        ):
             raise InputError(f"row_chunk = {self.row_chunk}; give at least 1 row per pass.")
         _check_positive("l2", self.l2)
         if self.clip_norm is not None:
@@ -87,30 +91,35 @@ def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
 
     The regulariser is never clipped (`eqn:objective`, `ssec:clipping`).
     """
-    return _regularised(problem, params, database, _fastest_sum(problem.loss))
+    loss, clip_norm, row_chunk = problem.loss, problem.clip_norm, problem.row_chunk
+    if loss.scores is not None:
+        scores = loss.scores
+        total = sum_over_parts(
+            lambda part: summed_gradients(scores, params, part, clip_norm, row_chunk), database
+        )
+        return _regularised(problem, params, database, total)
+    if loss.batch_gradient is None:
+        return reference_gradient(problem, params, database)
+    fast = loss.batch_gradient
+    total = sum_over_rows(
+        lambda rows, weight: fast(params, rows, clip_norm, weight), database, row_chunk
+    )
+    return _regularised(problem, params, database, total)
 
 
 def reference_gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
     """∇ℒ_𝒟(θ) with one explicit gradient per record: what `gradient` must equal."""
-    return _regularised(problem, params, database, functools.partial(_sum_per_record, problem.loss))
+    total = sum_over_rows(
+        lambda rows, weight: _sum_per_record(problem.loss, params, rows, problem.clip_norm, weight),
+        database,
+        problem.row_chunk,
+    )
+    return _regularised(problem, params, database, total)
 
 
-def _fastest_sum(loss: Loss) -> Callable:
-    if loss.scores is not None:
-        return functools.partial(_sum_by_scores, loss.scores)
-    if loss.batch_gradient is not None:
-        return loss.batch_gradient
-    return functools.partial(_sum_per_record, loss)
-
-
-def _regularised(problem: Problem, params, database, sum_of_gradients: Callable) -> PyTree:
-    """(1/n) Σ over row chunks + λθ; `sum_of_gradients` does one chunk."""
+def _regularised(problem: Problem, params, database, total: PyTree) -> PyTree:
+    """(1/n) Σ + λθ."""
     n = num_records(database)
-
-    def one_chunk(rows, weight):
-        return sum_of_gradients(params, rows, problem.clip_norm, weight)
-
-    total = sum_over_parts(one_chunk, database, problem.row_chunk)
 
     def leaf(summed, weight):
         return summed / n + jnp.asarray(problem.l2, weight.dtype) * weight
@@ -124,50 +133,10 @@ def _sum_per_record(loss: Loss, params, rows, clip_norm, weight) -> PyTree:
         squares = sum(
             jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(gradients)
         )
-        factor = _clip_weight(jnp.sqrt(squares), clip_norm)
+        factor = clip_weight(jnp.sqrt(squares), clip_norm)
         gradients = jax.tree.map(lambda leaf: weighted(leaf, factor), gradients)
     gradients = jax.tree.map(lambda leaf: weighted(leaf, weight), gradients)
     return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), gradients)
-
-
-def _sum_by_scores(scores: LinearScores, params, rows, clip_norm, weight) -> Array:
-    """Σ a ⊗ clip(slope): the gradient of a record is its slope times its features."""
-    features, label = scores.split(rows)
-    slopes = scores.slope(linear_scores(scores, params, features), label)
-    if clip_norm is not None:
-        slopes = _clip_slopes(scores, slopes, _feature_norms(scores, features), clip_norm)
-    slopes = weighted(slopes, weight)
-    total = slopes @ features if scores.num_scores is None else features.T @ slopes
-    if not scores.intercept:
-        return total
-    return jnp.concatenate([total, jnp.sum(slopes, axis=0, keepdims=True)], axis=0)
-
-
-def _feature_norms(scores: LinearScores, features: Array) -> Array:
-    return jnp.sqrt(jnp.sum(features**2, axis=-1) + int(scores.intercept))
-
-
-def _clip_slopes(scores: LinearScores, slopes, feature_norms, clip_norm) -> Array:
-    """Clip records' gradients by their slopes: a clamp at ±C/‖a‖ for one score."""
-    if scores.num_scores is None:
-        limit = _slope_limit(feature_norms, clip_norm)
-        return jnp.clip(slopes, -limit, limit)
-    norms = feature_norms * jnp.sqrt(jnp.sum(slopes**2, axis=-1))
-    return slopes * _clip_weight(norms, clip_norm)[..., None]
-
-
-def _slope_limit(feature_norms: Array, clip_norm) -> Array:
-    """C/‖a‖; for a zero feature vector any finite number does, since its gradient is zero."""
-    tiny = jnp.finfo(feature_norms.dtype).tiny
-    huge = jnp.finfo(feature_norms.dtype).max
-    limit = jnp.asarray(clip_norm, feature_norms.dtype) / jnp.maximum(feature_norms, tiny)
-    return jnp.minimum(limit, huge)
-
-
-def _clip_weight(norms: Array, clip_norm) -> Array:
-    """min(1, C/‖g‖), the factor of Clip_C."""
-    clip = jnp.asarray(clip_norm, norms.dtype)
-    return clip / jnp.maximum(norms, clip)
 
 
 def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
@@ -177,7 +146,7 @@ def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     clip(φ'); for any other clipped loss no such function need exist (erratum E1) and this is the
     unclipped objective.
     """
-    values = sum_over_parts(
+    values = sum_over_rows(
         lambda rows, weight: jnp.sum(weighted(_record_values(problem, params, rows), weight)),
         database,
         problem.row_chunk,
@@ -192,7 +161,7 @@ def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyT
         difference = _record_values(problem, params, rows) - _record_values(problem, optimum, rows)
         return jnp.sum(weighted(difference, weight))
 
-    losses = sum_over_parts(one_chunk, database, problem.row_chunk) / num_records(database)
+    losses = sum_over_rows(one_chunk, database, problem.row_chunk) / num_records(database)
     difference = jax.tree.map(jnp.subtract, params, optimum)
     total = jax.tree.map(jnp.add, params, optimum)
     return losses + _penalty(problem, difference, total)
@@ -214,7 +183,7 @@ def _record_values(problem: Problem, params, rows) -> Array:
     scores = loss.scores
     assert scores is not None
     features, label = scores.split(rows)
-    limit = _slope_limit(_feature_norms(scores, features), problem.clip_norm)
+    limit = slope_limit(feature_norms(scores, features), problem.clip_norm)
     return huberised_value(scores, linear_scores(scores, params, features), label, limit)
 
 

@@ -148,7 +148,8 @@ def drive(
         respond: `(request, release) -> edit` with release φ_{i-1} at the steps named in `observe`
             and None otherwise. What it sees is what the certificate counts: do not let it look
             at releases by another way.
-        database: 𝒟_0; it is copied, never modified.
+        database: 𝒟_0; it is copied, never modified. Forms other than plain rows (`Counted`, rows
+            on the host) are served from an `Overlay` with room for all requests.
         num_requests: how many requests are served.
         observe: indices of the releases shown to `respond`.
         resume: a curator's state to go on from instead of learning; give a fresh key.
@@ -159,21 +160,15 @@ def drive(
     """
     observed = _observed_mask(observe, num_requests)
     start = database if resume is None else resume.database
-    if isinstance(start, Compact):
-        raise InputError(
-            f"the database is of type {type(start).__name__}; "
-            f"serve it with dd.interact, or give the plain rows of dd.expand(database)."
-        )
     check_database(start, mechanism)
     learn_key, _, stream_key = jax.random.split(key, 3)
     state = None if resume is None else resume.params
-    curator, release, inside = _start_step(mechanism, learn_key, start, state)
+    curator, release, outside = _start_step(mechanism, learn_key, start, state)
     releases, events = [release], []
 
     def so_far() -> Transcript:
         edits, projected, rejected = _stack(events) if events else _no_events(start)
         seen = jnp.asarray(observed[: len(events)])
-        outside = _count_outside(inside)
         return Transcript(_stack(releases), edits, seen, projected, rejected, outside)
 
     for request in range(1, num_requests + 1):
@@ -183,6 +178,9 @@ def drive(
             _check_size(edit, events)
         except InputError as error:
             raise EditRefused(f"request {request}: {error}", curator, so_far()) from None
+        if not events and isinstance(start, Compact):
+            slots = num_requests * edit.index.shape[0]
+            curator = CuratorState(curator.params, databases.overlay(curator.database, slots))
         curator, release, event = _request_step(mechanism, stream_key, request, curator, edit)
         releases.append(release)
         events.append(event)
@@ -247,14 +245,14 @@ def _edited(database: PyTree, edit: Edit, request) -> PyTree:
 @functools.partial(jax.jit, static_argnums=0)
 def _start_step(mechanism: Mechanism, key: Array, database: PyTree, state: PyTree | None):
     """The curator's first state: learned, or the one to resume from."""
-    database, inside = mechanism.domain.project(database)
+    database, outside = databases.project(mechanism.domain, database)
     if state is None:
         state, release = _learn(mechanism, key, database)
     else:
         release = mechanism.publish(key, state)
     # The caller's arrays must survive the donated steps that follow.
     curator = jax.tree.map(jnp.copy, CuratorState(state, database))
-    return curator, release, inside
+    return curator, release, outside
 
 
 def _check_size(edit: Edit, events: list) -> None:
@@ -305,6 +303,8 @@ def _stack(trees: list) -> Any:
 
 def _no_events(database: PyTree):
     """Edits and counters of an interaction without requests."""
-    record = jax.tree.map(lambda leaf: jnp.zeros((0, 0, *leaf.shape[1:]), leaf.dtype), database)
+    record = jax.tree.map(
+        lambda leaf: jnp.zeros((0, 0, *leaf.shape[1:]), leaf.dtype), databases.records_of(database)
+    )
     none = jnp.zeros(0, jnp.int32)
     return Edit(jnp.zeros((0, 0), jnp.int32), record), none, none

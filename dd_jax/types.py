@@ -126,12 +126,12 @@ class Part(NamedTuple):
 
     Attributes:
         records: leaves with a leading axis.
-        weight: how often each row counts; None for once.
+        weight: how often each row counts; None for once. Other arrays of rows may travel with it.
         axis: the mesh axis that the rows are split over, or None.
     """
 
     records: PyTree
-    weight: Array | None
+    weight: Any
     axis: str | None = None
 
 

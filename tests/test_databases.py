@@ -176,6 +176,11 @@ def test_counts_that_are_none_are_refused(count):
         databases.counted(signed(3, 2), count)
 
 
-def test_the_host_loop_serves_plain_rows_only():
-    with pytest.raises(dd.InputError, match=r"dd\.expand"):
-        dd.drive(jax.random.key(0), CURATOR, None, dd.compress(signed(4, 3)), num_requests=1)
+def test_the_host_loop_serves_counted_rows():
+    counted = dd.compress(signed(4, 3))
+    edit = dd.deletion(LOSS, counted.record, [1])
+    run = [
+        dd.drive(jax.random.key(0), CURATOR, lambda *_: edit, rows, num_requests=1)[1]
+        for rows in (counted, dd.expand(counted))
+    ]
+    np.testing.assert_allclose(run[0].releases, run[1].releases, rtol=1e-4, atol=1e-6)

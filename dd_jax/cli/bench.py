@@ -1,6 +1,8 @@
 """`dd-jax bench`: speed as ratios to this machine's matrix product."""
 
+import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ COLUMNS = {
     "× vmap(grad)": "vmap_grad_ratio",
     "× NumPy": "numpy_ratio",
     "× PyTorch": "torch_ratio",
+    "× PyTorch, no clip": "torch_unclipped_ratio",
     "bytes": "peak_bytes",
 }
 
@@ -24,45 +27,65 @@ class Config:
     """Time clipped gradients for many seeds, and whole streams, as ratios taken in one run.
 
     Ratios are best of several; absolute times are not kept, because they describe the machine and
-    its other users more than the code. The column of PyTorch needs the extra `bench`.
+    its other users more than the code. A ratio that fell by more than 15% below the median of the
+    last five runs is listed. The columns of PyTorch need the extra `bench`.
     """
 
     cores: int = 1
-    """Cores to use; with more than one, seeds are spread over as many devices."""
+    """With more than one: only the cell that spreads its seeds over as many devices, which a run on
+    one core measures as well, with two."""
     quick: bool = False
     """The kernel's cells alone, without streams and growth."""
     history: Path = Path("results/bench.jsonl")
-    """File that past results are kept in; the last one is shown beside this one."""
+    """File that past results are kept in."""
+    figure: Path = Path("results/bench.png")
+    """File that the figure is written to."""
     json: bool = False
     """Print one JSON object."""
 
 
 def main(config: Config) -> int:
-    """Run the benchmark and print its tables."""
-    _pin(config.cores)
-    from experiments.bench.run import benchmark, remember
+    """Run the benchmark, print its tables and save its figure."""
+    available = _available(config.cores)
+    if config.cores > 1:
+        _pin(available, config.cores)
+        from experiments.bench.run import sharded
 
-    result = benchmark(
-        cores=config.cores,
+        print_json(sharded(config.cores))
+        return 0
+    # Before this process is pinned: another one inherits what it may use.
+    apart = _two_cores() if len(available) > 1 else ()
+    _pin(available, 1)
+    from experiments.bench import figure, run
+
+    result = run.benchmark(
         quick=config.quick,
+        with_cells=apart,
         progress=lambda text: print(text, file=sys.stderr),
     )
-    last = remember(config.history, result)
+    result["regressions"] = run.regressions(result, run.past_runs(config.history))
+    run.remember(config.history, result)
+    figure.draw(result, config.figure)
     if config.json:
         print_json(result)
     else:
-        _print(result, last)
+        _print(result)
+        print(f"Figure: {config.figure}. Past runs: {config.history}.")
     return 0
 
 
-def _pin(cores: int) -> None:
-    """Hold the process to some cores; must be done before JAX starts its threads."""
+def _available(cores: int) -> list[int]:
     if not hasattr(os, "sched_setaffinity"):
         raise InputError("bench pins itself to cores, which this system does not offer; use Linux.")
     available = sorted(os.sched_getaffinity(0))
     if not 1 <= cores <= len(available):
         raise InputError(f"--cores {cores}: this machine lets us use 1 to {len(available)}.")
-    os.sched_setaffinity(0, available[:cores])
+    return available
+
+
+def _pin(available: list[int], cores: int) -> None:
+    """Hold the process to some cores; must be done before JAX starts its threads."""
+    os.sched_setaffinity(0, available[-cores:])
     flag = (
         "--xla_cpu_multi_thread_eigen=false"
         if cores == 1
@@ -71,30 +94,35 @@ def _pin(cores: int) -> None:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 
 
-def _print(result: dict, last: dict | None) -> None:
-    cores = f"{result['cores']} core" + "s" * (result["cores"] > 1)
-    title = f"GEMM: {result['gemm_gflops']:.0f} Gflop/s on {cores}"
+def _two_cores() -> tuple[dict, ...]:
+    """The cell with two cores, measured by a process that has two devices."""
+    print("seeds over 2 cores …", file=sys.stderr)
+    command = [sys.executable, "-m", "dd_jax.cli", "bench", "--cores", "2", "--json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return tuple(json.loads(done.stdout)["cells"])
+
+
+def _print(result: dict) -> None:
+    from experiments.bench.run import cell_name
+
     rows = [
-        (f"{_name(cell)}", *(cell[key] for key in COLUMNS.values())) for cell in result["cells"]
+        (cell_name(cell), *(_with_target(cell, key) for key in COLUMNS.values()))
+        for cell in result["cells"]
     ]
-    if rows:
-        print_table(title, ["setting", *COLUMNS], rows)
-    numbers = _numbers(result)
-    before = {} if last is None else _numbers(last)
-    since = "no earlier run" if last is None else f"run of {last['date']}"
-    compared = [(name, value, before.get(name)) for name, value in numbers.items()]
-    print_table(title, ["ratio", "now", since], compared)
+    print_table("Ratios of one run (in brackets: asked for)", ["setting", *COLUMNS], rows)
+    others = result.get("ratios", {}) | {
+        f"exponent of time in {axis}": found["time_exponent"]
+        for axis, found in result.get("growth", {}).items()
+    }
+    if others:
+        print_table("Streams and growth", ["ratio", "now"], others.items())
+    fallen = [(name, *found.values()) for name, found in result["regressions"].items()]
+    if fallen:
+        print_table("FELL by more than 15%", ["ratio", "now", "median of past runs"], fallen)
+    else:
+        print("No ratio fell by more than 15% below the median of past runs.")
 
 
-def _name(cell: dict) -> str:
-    return f"{cell['loss']}, n={cell['n']:,}, d={cell['d']}, S={cell['seeds']:,}"
-
-
-def _numbers(result: dict) -> dict[str, float]:
-    """Everything that a later run is compared with, by name."""
-    found = {f"of GEMM: {_name(cell)}": cell["gemm_ratio"] for cell in result["cells"]}
-    found |= result.get("ratios", {})
-    found |= {f"exponent of time in {name}": e for name, e in result.get("growth", {}).items()}
-    if "sharded_gemm_ratio" in result:
-        found["seeds over devices, of GEMM"] = result["sharded_gemm_ratio"]
-    return found
+def _with_target(cell: dict, key: str) -> str | float | None:
+    value, least = cell[key], cell["targets"].get(key)
+    return value if value is None or least is None else f"{value:.4g} [{least:g}]"

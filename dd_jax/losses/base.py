@@ -30,9 +30,11 @@ class LinearScores(NamedTuple):
     Attributes:
         split: `records -> (a, y)`, for one record or for many rows.
         value: φ, `(scores, label) -> value`, one record.
-        slope: φ' = ∂φ/∂t, `(scores, label) -> slopes`; broadcasts over rows.
+        slope: φ' = ∂φ/∂t, `(scores, label) -> slopes`; broadcasts over rows, and for a single
+            score it is taken number by number, so that scores of many models go in together.
         num_scores: C, or None for a single score (a vector θ).
         intercept: a constant 1 is appended to every feature vector; θ gains a last row.
+        margin: φ depends on y·t alone, so that labels can be multiplied into the features.
     """
 
     split: Callable[[PyTree], tuple[Array, Array]]
@@ -40,6 +42,7 @@ class LinearScores(NamedTuple):
     slope: Callable[[Array, Array], Array]
     num_scores: int | None = None
     intercept: bool = False
+    margin: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +186,8 @@ def loss_of_scores(scores: LinearScores, constants: LossConstants, domain, null_
 def linear_scores(scores: LinearScores, params: Array, features: Array) -> Array:
     """T = θᵀa (+ intercept) for one feature vector or for rows of them.
 
-    Written as θ @ Aᵀ for a single score: a vmap over θ then yields the (seeds, rows) layout, twice
-    as fast as its transpose.
+    Written as θ @ Aᵀ for a single score: a plain vmap over θ then yields the (seeds, rows) layout,
+    twice as fast as its transpose.
     """
     weights = params[:-1] if scores.intercept else params
     margins = weights @ features.T if scores.num_scores is None else features @ weights

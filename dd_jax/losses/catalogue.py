@@ -40,6 +40,7 @@ def _margin_loss(
         value=lambda t, y: value(y * t),
         slope=lambda t, y: y * slope(y * t),
         intercept=intercept,
+        margin=True,
     )
     return loss_of_scores(scores, constants, domain, _blank)
 

@@ -148,25 +148,3 @@ def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
         return transcript.releases
 
     return forms.best_time(loop, repeats=2) / scan
-
-
-def growth() -> dict[str, float]:
-    """Exponents of time in n, S and K over a decade each, by least squares on logarithms."""
-    problem = forms.logistic_problem()
-
-    def seconds(n: int = 4_000, seeds: int = 256, steps: int = 20) -> float:
-        database, params = forms.logistic_inputs(n, 50, seeds)
-        run = forms.noisy_steps(problem, steps)
-        return forms.best_time(run, params, database, repeats=3)
-
-    axes = {
-        "n": [(n, seconds(n=n)) for n in (2_000, 6_000, 20_000)],
-        "seeds": [(s, seconds(seeds=s)) for s in (128, 384, 1_280)],
-        "steps": [(k, seconds(steps=k)) for k in (10, 30, 100)],
-    }
-    return {name: _exponent(points) for name, points in axes.items()}
-
-
-def _exponent(points: list[tuple[int, float]]) -> float:
-    sizes, times = np.log(np.array(points)).T
-    return float(np.polyfit(sizes, times, 1)[0])

@@ -1,12 +1,14 @@
 """The benchmark's ratios are of one computation in several forms, and past runs are kept."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 from dd_jax import databases, erm
-from experiments.bench import cells, forms, run, streams
+from dd_jax.cli import bench
+from experiments.bench import cells, figure, forms, growth, run, streams
 
 
 def test_every_form_computes_the_same_gradient(monkeypatch):
@@ -28,17 +30,23 @@ def test_every_form_computes_the_same_gradient(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_cell_measures_ratios_of_the_same_run():
-    setting = cells.Setting(200, 5, 16, reference_seeds=4)
-    cell = cells.measure(setting, gemm=1e9, cores=1)
+def test_a_cell_measures_ratios_of_the_same_run(monkeypatch):
+    monkeypatch.setattr(forms, "GEMM_SIZES", (64,))
+    monkeypatch.setattr(cells.importlib.util, "find_spec", lambda name: None)
+    setting = cells.Setting(200, 5, 16, reference_seeds=4, torch_steps=1)
+    cell = cells.measure(setting)
     assert (cell.n, cell.d, cell.seeds, cell.cores, cell.torch_ratio) == (200, 5, 16, 1, None)
     for name in ("gemm_ratio", "grad_of_mean_ratio", "vmap_grad_ratio", "numpy_ratio"):
         assert getattr(cell, name) > 0
-    # Database, models, gradients and limits at least; never one gradient per record and seed.
+    # Database, models and gradients at least; never one gradient per record and seed.
     assert 4 * (200 * 6 + 2 * 16 * 5) <= cell.peak_bytes < 4 * 200 * 5 * 16
-    network = cells.measure(dataclasses.replace(setting, hidden=3), gemm=1e9, cores=1)
+    assert cell.peak_bytes <= cell.formula_bytes
+    network = cells.measure(dataclasses.replace(setting, hidden=3))
     assert network.loss == "network 5-3-1, clipped"
     assert network.vmap_grad_ratio > 0
+    softmax = cells.measure(dataclasses.replace(setting, classes=3))
+    assert softmax.loss == "softmax, 3 classes, clipped"
+    assert softmax.peak_bytes <= softmax.formula_bytes
 
 
 @pytest.mark.slow
@@ -54,18 +62,57 @@ def test_an_overlays_state_is_one_base_and_slots_per_seed():
 
 
 def test_exponents_are_slopes_of_logarithms():
-    assert streams._exponent([(10, 2.0), (100, 200.0), (1000, 20_000.0)]) == pytest.approx(2)
+    assert growth.exponent((10, 100, 1000), (2.0, 200.0, 20_000.0)) == pytest.approx(2)
 
 
-def test_past_results_are_kept_and_the_last_of_the_same_cores_is_found(tmp_path):
+def test_growth_times_each_axis_and_holds_memory_to_the_formula(monkeypatch):
+    monkeypatch.setattr(growth, "BASE", {"n": 40, "d": 2, "seeds": 2, "steps": 1})
+    monkeypatch.setattr(growth, "AXES", {"n": (40, 400)})
+    found = growth.growth(repeats=1)["n"]
+    decade = np.log10(found["seconds"][1] / found["seconds"][0])
+    assert found["time_exponent"] == pytest.approx(decade)
+    assert all(np.array(found["bytes"]) <= found["formula_bytes"])
+
+
+def a_result(ratio: float) -> dict:
+    cell = cells.Cell("logistic", 10, 2, 3, 1, gemm_ratio=ratio, targets={"gemm_ratio": 0.5})
+    return {"cells": [dataclasses.asdict(cell)], "regressions": {}}
+
+
+def test_a_fall_below_past_runs_is_named(tmp_path):
     path = tmp_path / "deep" / "bench.jsonl"
-    results = [{"cores": 1, "cells": [], "growth": {"n": float(k)}} for k in range(3)]
-    assert run.remember(path, results[0]) is None
-    assert run.remember(path, {"cores": 2, "cells": []}) is None
-    last = run.remember(path, results[1])
-    assert last["growth"] == {"n": 0.0}
-    assert {"date", "versions", "machine"} <= last.keys()
-    assert run.remember(path, results[2])["growth"] == {"n": 1.0}
+    assert run.past_runs(path) == []
+    for ratio in (0.1, 0.6, 0.7, 0.8):
+        run.remember(path, a_result(ratio))
+    past = run.past_runs(path)
+    assert {"date", "versions", "machine"} <= past[0].keys()
+    # The median is 0.65: one slow run is no yardstick.
+    name = "gemm_ratio: logistic, n=10, d=2, S=3"
+    assert run.regressions(a_result(0.56), past) == {}
+    assert run.regressions(a_result(0.55), past)[name]["before"] == pytest.approx(0.65)
+    other = [entry | {"machine": "another"} for entry in past]
+    path.write_text("".join(f"{json.dumps(entry)}\n" for entry in other))
+    assert run.past_runs(path) == []
+
+
+def test_the_figure_and_the_tables_show_every_cell(tmp_path, capsys):
+    result = a_result(0.4) | {"ratios": {"pair_over_one_arm": 1.9}}
+    result["growth"] = {
+        "n": {
+            "sizes": [1, 10],
+            "seconds": [1.0, 10.0],
+            "time_exponent": 1.0,
+            "bytes": [5, 50],
+            "formula_bytes": [6, 60],
+        }
+    }
+    figure.draw(result, tmp_path / "bench.png")
+    assert (tmp_path / "bench.png").stat().st_size > 10_000
+    result["regressions"] = run.regressions(result, [a_result(0.8)])
+    bench._print(result)
+    printed = capsys.readouterr().out
+    assert "0.4 [0.5]" in printed
+    assert "FELL by more than 15%" in printed
 
 
 def test_multiplicities_and_copies_have_the_same_gradient():

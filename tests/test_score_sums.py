@@ -1,0 +1,137 @@
+"""Gradients of a stack of models are those of each model; what is held does not grow with n · S."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import CATALOGUE, signed
+from test_erm import catalogue_case, relative_error
+
+import dd_jax as dd
+from dd_jax import databases, erm, score_sums
+
+WITH_SCORES = [name for name, case in CATALOGUE.items() if case.loss.scores is not None]
+MODELS, CHUNK, CLIP = 3, 32, 0.3
+
+
+def stack_of(params):
+    """Different models, each as large as the one given."""
+    return jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf, leaf[::-1]]), params)
+
+
+def over_models(gradient):
+    return jax.jit(jax.vmap(gradient, in_axes=(None, 0, None)))
+
+
+stacked, one_by_one = over_models(erm.gradient), over_models(erm.reference_gradient)
+
+
+@pytest.mark.parametrize("name", WITH_SCORES)
+def test_a_stack_of_models_has_the_reference_gradients(x64, name):
+    """Clipped, with multiplicities, in whole chunks and a shorter one."""
+    loss, rows, params = catalogue_case(name, jnp.float64)
+    database = databases.counted(rows, 1 + np.arange(len(jax.tree.leaves(rows)[0])) % 3)
+    problem = dd.Problem(loss, 0.1, CLIP, row_chunk=CHUNK)
+    found = stacked(problem, stack_of(params), database)
+    expected = one_by_one(problem, stack_of(params), database)
+    assert relative_error(found, expected) <= 1e-12
+
+
+def logistic_case():
+    database, loss = signed(100, 4), dd.losses.logistic(intercept=True)
+    params = jax.random.normal(jax.random.key(0), (2, MODELS, 5))
+    return database, loss, params
+
+
+def test_stacks_of_stacks_and_a_clip_norm_for_each_model():
+    database, loss, params = logistic_case()
+    clips = jnp.array([0.1, 0.2, 0.4])
+
+    def gradient(clip_norm, theta):
+        return erm.gradient(dd.Problem(loss, 0.1, clip_norm, row_chunk=CHUNK), theta, database)
+
+    found = jax.vmap(jax.vmap(gradient), in_axes=(None, 0))(clips, params)
+    same_clip = jax.vmap(jax.vmap(functools.partial(gradient, 0.2)))(params)
+    same_model = jax.vmap(gradient, in_axes=(0, None))(clips, params[0, 0])
+    for i in range(2):
+        for j, clip_norm in enumerate(clips):
+            expected = gradient(clip_norm, params[i, j])
+            np.testing.assert_allclose(found[i, j], expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(same_clip[:, 1], found[:, 1], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(same_model[0], found[0, 0], rtol=1e-5, atol=1e-7)
+
+
+def test_rows_that_differ_between_models():
+    database, loss, params = logistic_case()
+    problem = dd.Problem(loss, 0.1, 0.2, row_chunk=CHUNK)
+    rows = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf, leaf[::-1]]), database)
+    found = jax.vmap(erm.gradient, in_axes=(None, 0, 0))(problem, params[0], rows)
+    for j in range(MODELS):
+        own = jax.tree.map(lambda leaf, j=j: leaf[j], rows)
+        expected = erm.gradient(problem, params[0, j], own)
+        np.testing.assert_allclose(found[j], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_batch_of_one_is_the_form_for_one_model():
+    database, loss, params = logistic_case()
+    problem = dd.Problem(loss, 0.1, 0.2)
+
+    def one(theta):
+        return erm.gradient(problem, theta, database)
+
+    text = jax.jit(jax.vmap(one)).lower(params[0, :1]).as_text()
+    assert "tensor<100x1xf32>" not in text, "no matrix with one column"
+    np.testing.assert_allclose(jax.vmap(one)(params[0, :1])[0], one(params[0, 0]), rtol=1e-6)
+
+
+def test_gradients_can_be_differentiated_both_ways(x64):
+    database, loss = signed(40, 3, dtype=jnp.float64), dd.losses.logistic()
+    problem = dd.Problem(loss, 0.1, 0.4)
+    theta = jnp.array([0.5, -1.0, 2.0])
+
+    def field(theta):
+        return erm.gradient(problem, theta, database)
+
+    forward, backward = jax.jacfwd(field)(theta), jax.jacrev(field)(theta)
+    np.testing.assert_allclose(forward, backward, rtol=1e-10)
+    width = 1e-6
+    columns = [(field(theta + width * e) - field(theta - width * e)) for e in jnp.eye(3)]
+    np.testing.assert_allclose(forward, jnp.stack(columns, 1) / (2 * width), atol=1e-6)
+
+
+def test_chunks_are_chosen_from_shapes():
+    """Blocks of at most 2 MB, chunks about equally long, at least 64 rows."""
+    assert score_sums.chunk_rows(10_000, 1024) == 500
+    assert score_sums.chunk_rows(200, 1024) == 200
+    assert score_sums.chunk_rows(10_000, 1024, itemsize=8) == 250
+    assert score_sums.chunk_rows(10_000, 10**6) == 64
+    assert score_sums.chunk_rows(0, 10) == 1
+
+
+@pytest.mark.parametrize(("rows", "models"), [(400, 64), (800, 64), (400, 128), (400, 1)])
+def test_memory_is_bounded_by_its_formula(rows, models):
+    """The compiled run of noisy steps holds no more than stated, and no n · S."""
+    dim, chunk = 5, 50
+    problem = dd.Problem(dd.losses.logistic(), 0.1, 0.4, row_chunk=chunk)
+
+    def run(key, theta, database):
+        return dd.noisy_gd.run(
+            key, theta, database, problem, step_size=0.5, noise_variance=1e-3, num_steps=3
+        )
+
+    keys = jax.random.split(jax.random.key(0), models)
+    compiled = (
+        jax.jit(jax.vmap(run, in_axes=(0, 0, None)))
+        .lower(keys, jnp.zeros((models, dim)), signed(rows, dim))
+        .compile()
+    )
+    memory = compiled.memory_analysis()
+    held = (
+        memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    ) / 4
+    bound = score_sums.peak_numbers(rows, dim, models, chunk)
+    assert held <= bound
+    if models > 1:
+        assert bound < rows * models, "the bound would not show an n · S block"
