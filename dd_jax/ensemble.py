@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
@@ -66,7 +67,7 @@ def over_seeds(
     parts = []
     for first in range(0, num_seeds, chunk):
         # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut below.
-        parts.append(_one_chunk(fn, chunk, mesh, key, jnp.uint32(first_seed + first), args))
+        parts.append(_one_chunk(fn, chunk, mesh, key, np.uint32(first_seed + first), args))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(first + chunk, num_seeds), num_seeds)

@@ -4,12 +4,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation, Requester
 from dd_jax.losses.base import Loss, deletion
-from dd_jax.types import Edit, num_records
+from dd_jax.types import Edit, is_concrete, num_records
 
 
 def stack_edits(edits: list[Edit]) -> Edit:
@@ -21,7 +22,13 @@ def stack_edits(edits: list[Edit]) -> Edit:
         raise InputError(
             f"the stream's edits have sizes {sorted(sizes)}; give every edit the same r."
         )
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *edits)
+    # On the host where values are known: nothing needs compiling, however long the stream.
+    stack = _stack_on_host if is_concrete(edits) else jnp.stack
+    return jax.tree.map(lambda *leaves: stack(leaves), *edits)
+
+
+def _stack_on_host(leaves) -> Array:
+    return jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
 
 
 def fixed_stream(stream: Edit) -> Requester:

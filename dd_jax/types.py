@@ -229,7 +229,7 @@ def replacement(indices, records: PyTree) -> Edit:
     if rows.size and (rows.max() > np.iinfo(np.int32).max or rows.min() < 0):
         wrong = rows[(rows > np.iinfo(np.int32).max) | (rows < 0)][0]
         raise InputError(f"row {wrong} is out of range; rows run from 0 to n - 1.")
-    return Edit(index=jnp.asarray(rows, dtype=jnp.int32), record=records)
+    return Edit(index=jax.device_put(rows.astype(np.int32)), record=records)
 
 
 def is_concrete(tree: PyTree) -> bool:

@@ -7,6 +7,8 @@ import os
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 )
+# Programs that the suite starts keep nothing in the user's cache folder.
+os.environ["DD_JAX_COMPILE_CACHE"] = "off"
 
 import jax
 import pytest

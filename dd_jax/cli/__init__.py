@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from dd_jax.cli import compile_cache
 from dd_jax.errors import InputError
 
 COMMANDS = {
@@ -34,11 +35,17 @@ BAD_INPUT, INTERNAL_ERROR = 2, 3
 MOST_SEED = 2**32 - 1
 
 USAGE = "usage: dd-jax COMMAND [options]\n\nCertified data deletion in JAX.\n\ncommands:\n"
+FOR_ALL = f"""
+
+`dd-jax COMMAND --help` explains a command's options. Every command takes {compile_cache.FLAG}:
+compile anew, and keep no compiled programs. The environment variable {compile_cache.VARIABLE}
+names the folder that they are kept in, or is {compile_cache.OFF}."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = [argument for argument in arguments if argument != compile_cache.FLAG]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else BAD_INPUT
@@ -78,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     rows = [f"  {name:<{width}}  {COMMANDS[name]}" for name in sorted(COMMANDS)]
-    return USAGE + "\n".join(rows) + "\n\n`dd-jax COMMAND --help` explains a command's options."
+    return USAGE + "\n".join(rows) + FOR_ALL
 
 
 def _run(name: str, options: list[str]) -> int:
@@ -121,6 +128,8 @@ def _first_sentence(box: str) -> str:
 
 def entry() -> None:
     """Console entry point; a reader that closes the pipe early (`| head`) ends it quietly."""
+    if compile_cache.FLAG not in sys.argv:
+        compile_cache.enable()
     try:
         status = main()
         sys.stdout.flush()

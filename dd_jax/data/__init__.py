@@ -8,7 +8,7 @@ sets come with scikit-learn; the others are fetched once (`dd-jax data fetch`, `
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from dd_jax.data import features, fetch
@@ -101,10 +101,12 @@ def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
 
 def _unit_rows(features: np.ndarray, label: np.ndarray) -> Labelled:
     norms = np.linalg.norm(features, axis=1, keepdims=True)
-    return Labelled(
-        jnp.asarray(features / np.maximum(norms, np.finfo(float).tiny), jnp.float32),
-        jnp.asarray(label, jnp.float32),
-    )
+    return labelled(features / np.maximum(norms, np.finfo(float).tiny), label)
+
+
+def labelled(features: np.ndarray, label: np.ndarray) -> Labelled:
+    """Records in single precision, rounded on the host, where nothing needs compiling."""
+    return Labelled(*(jax.device_put(part.astype(np.float32)) for part in (features, label)))
 
 
 def _digits() -> Table:

@@ -19,6 +19,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dd_jax import folders
 from dd_jax.data.sources import PINNED, Arrays, Pinned, Source
 from dd_jax.errors import InputError, MissingData
 
@@ -31,20 +32,8 @@ _TIMEOUT_SECONDS = 900
 
 
 def cache_folder() -> Path:
-    """$DD_JAX_DATA, or dd_jax in the user's cache folder.
-
-    Raises:
-        InputError: there is no home folder to put it in.
-    """
-    named = os.environ.get(FOLDER_VARIABLE)
-    try:
-        if named:
-            return Path(named).expanduser()
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dd_jax"
-    except RuntimeError:
-        raise InputError(
-            f"no home folder was found; set {FOLDER_VARIABLE} to a folder for the data."
-        ) from None
+    """$DD_JAX_DATA, or dd_jax in the user's cache folder."""
+    return folders.cache_folder(FOLDER_VARIABLE)
 
 
 def cached_file(name: str) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dd_jax.data import labelled
 from dd_jax.data.own_csv import RawTable, closest, listed, read_csv
 from dd_jax.data.scaling import Bounds, scale
 from dd_jax.errors import InputError
@@ -84,8 +84,8 @@ def load_file(
         )
     scaled = scale(bounds or Bounds(), raw.columns, raw.features, ~held_out)
     return OwnData(
-        _labelled(scaled.features[~held_out], signs[~held_out]),
-        _labelled(scaled.features[held_out], signs[held_out]),
+        labelled(scaled.features[~held_out], signs[~held_out]),
+        labelled(scaled.features[held_out], signs[held_out]),
         np.flatnonzero(~held_out),
         raw.columns,
         classes,
@@ -99,10 +99,6 @@ def with_preprocessing(loss: Loss, data: OwnData) -> Loss:
     domain = f"{loss.domain.describe}; features {data.preprocessing}"
     constants = replace(loss.constants, domain=domain, caveat=data.caveat)
     return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
-
-
-def _labelled(features: np.ndarray, label: np.ndarray) -> Labelled:
-    return Labelled(jnp.asarray(features, jnp.float32), jnp.asarray(label, jnp.float32))
 
 
 # --- files ----------------------------------------------------------------------------------------

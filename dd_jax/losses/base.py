@@ -17,7 +17,7 @@ from jaxtyping import Array, PyTree
 
 from dd_jax.constants import DataCheck, LossConstants
 from dd_jax.errors import InputError
-from dd_jax.types import ANY_RECORD, Domain, Edit, num_records, replacement
+from dd_jax.types import ANY_RECORD, Domain, Edit, is_concrete, num_records, replacement
 
 
 class LinearScores(NamedTuple):
@@ -90,9 +90,14 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
             f"intercept and append a column of ones to the features instead."
         )
     rows = np.size(indices)
-    null = loss.null_record(database)
-    records = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), null)
-    return replacement(indices, records)
+
+    def repeated(leaf):
+        if not is_concrete(leaf):
+            return jnp.broadcast_to(leaf, (rows, *leaf.shape))
+        # On the host, where nothing needs compiling.
+        return jax.device_put(np.broadcast_to(np.asarray(leaf), (rows, *leaf.shape)))
+
+    return replacement(indices, jax.tree.map(repeated, loss.null_record(database)))
 
 
 def check_data(loss: Loss, database: PyTree) -> DataCheck:

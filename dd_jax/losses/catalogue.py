@@ -8,6 +8,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import loss_constants
@@ -24,7 +25,7 @@ def split_labelled(records: Labelled) -> tuple[Array, Array]:
 
 def _blank(database: PyTree) -> PyTree:
     """The all-zero record: zero features, label 0."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), database)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), database)
 
 
 def _margin_loss(

@@ -142,7 +142,7 @@ def summary(
             "name": name,
             "training_rows": plan.n,
             "held_out_rows": len(service.test.label),
-            "features": len(data.train.features[0]),
+            "features": data.train.features.shape[1],
             "parameters": plan.dim,
             "classes": dict(zip(("-1", "1"), data.classes, strict=True)),
             "preprocessing": data.preprocessing,
@@ -170,7 +170,7 @@ def _majority(data: OwnData) -> float | None:
     """Held-out accuracy of always naming the more frequent class of the training rows."""
     if not len(data.test.label):
         return None
-    sign = 1.0 if np.mean(data.train.label) >= 0 else -1.0
+    sign = 1.0 if np.mean(np.asarray(data.train.label)) >= 0 else -1.0
     return float(np.mean(np.asarray(data.test.label) == sign))
 
 

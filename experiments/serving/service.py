@@ -4,6 +4,7 @@ Only the model is kept between requests. A deleted row is replaced by the loss's
 every release is judged on the database it was trained on.
 """
 
+import functools
 import math
 import statistics
 import time
@@ -77,12 +78,16 @@ def make(
 
 
 def _with_ones(records: dd.Labelled) -> dd.Labelled:
-    ones = jnp.ones((len(records.label), 1), records.features.dtype)
-    return records._replace(features=jnp.concatenate([records.features, ones], axis=1))
+    features = np.asarray(records.features)
+    ones = np.ones((len(features), 1), features.dtype)
+    return records._replace(features=jax.device_put(np.concatenate([features, ones], axis=1)))
 
 
 class Seconds(NamedTuple):
-    """Wall time of one model on this machine: compiling both programs, learning, one request."""
+    """Wall time of one model on this machine: both programs, learning, one request.
+
+    Programs that an earlier run kept are loaded, not compiled.
+    """
 
     compile: float
     learn: float
@@ -119,27 +124,46 @@ def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]
         say: told what is being done.
     """
     _check_work(service.plan, len(service.stream), seeds)
-    mechanism = dd.noisy_gd.mechanism(service.problem, service.plan)
-    edits = [dd.deletion(service.problem.loss, service.train, rows) for rows in service.stream]
-    timing_key, run_key = jax.random.split(jax.random.key(seed))
+    loss, train = service.problem.loss, service.train
+    mechanism, releases = _programs(service.problem, service.plan)
+    stream = requesters.stack_edits([dd.deletion(loss, train, rows) for rows in service.stream])
+    run_key, *timing_keys = _keys(np.uint32(seed))
     say("compiling, and timing one model")
-    seconds = _timed(mechanism, service.train, edits[0], timing_key)
-    longest = seeds * (seconds.learn + len(edits) * seconds.request)
+    seconds = _timed(mechanism, train, dd.deletion(loss, train, service.stream[0]), *timing_keys)
+    longest = seeds * (seconds.learn + len(service.stream) * seconds.request)
     say(f"learning and serving {seeds} seeds, in at most about {longest:.3g} s")
-    requester = requesters.fixed_stream(requesters.stack_edits(edits))
-
-    def releases(key, train):
-        _, transcript = dd.interact(
-            key, mechanism, requester, train, num_requests=len(service.stream)
-        )
-        return transcript.releases
 
     def progress(done, total):
         say(f"{done} of {total} seeds")
 
-    models = dd.over_seeds(releases, run_key, seeds, service.train, chunk=CHUNK, progress=progress)
+    models = dd.over_seeds(releases, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
     say("judging releases against exact minimisers")
-    return _judged(service, models, edits, seconds)
+    return _judged(service, models, stream, seconds)
+
+
+@functools.lru_cache(maxsize=8)
+def _programs(problem: dd.Problem, plan: dd.Plan) -> tuple[dd.Mechanism, Callable]:
+    """The curator, and all releases of its interaction; the same objects, so nothing retraces.
+
+    The stream is an input of the program, so that other rows need no other program.
+    """
+    mechanism = dd.noisy_gd.mechanism(problem, plan)
+
+    def releases(key, train, stream):
+        requester = requesters.fixed_stream(stream)
+        _, transcript = dd.interact(
+            key, mechanism, requester, train, num_requests=len(stream.index)
+        )
+        return transcript.releases
+
+    return mechanism, releases
+
+
+@jax.jit
+def _keys(seed):
+    """One key for the runs, and two to time learning and deletion with."""
+    timing_key, run_key = jax.random.split(jax.random.key(seed))
+    return run_key, *jax.random.split(timing_key)
 
 
 def _check_work(plan: dd.Plan, requests: int, seeds: int) -> None:
@@ -152,12 +176,11 @@ def _check_work(plan: dd.Plan, requests: int, seeds: int) -> None:
         )
 
 
-def _timed(mechanism, train, edit, key) -> Seconds:
+def _timed(mechanism, train, edit, learn_key, delete_key) -> Seconds:
     """Both programs compiled ahead and run apart, as a curator with one model would."""
-    learn_key, delete_key = jax.random.split(key)
     start = time.perf_counter()
-    learn = jax.jit(mechanism.learn).lower(learn_key, train).compile()
-    state = jax.eval_shape(mechanism.learn, learn_key, train)
+    lowered = jax.jit(mechanism.learn).lower(learn_key, train)
+    learn, state = lowered.compile(), lowered.out_info
     delete = jax.jit(mechanism.delete).lower(delete_key, train, edit, state).compile()
     compiled = time.perf_counter() - start
     model, learned = _clocked(lambda: learn(learn_key, train))
@@ -175,38 +198,39 @@ def _clocked(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, statistics.median(taken)
 
 
-def _judged(service: Service, models, edits, seconds: Seconds) -> Served:
-    """Every release on its own database; the minimisers follow the stream, each from the last."""
+def _judged(service: Service, models, stream: dd.Edit, seconds: Seconds) -> Served:
+    """Every release on its own database."""
     problem, test = service.problem, service.test
-
-    @jax.jit
-    def minimise(database, start):
-        found = erm.minimise(problem, database, start)
-        return found.params, found.gradient_norm
-
-    @jax.jit
-    def excess(models, database, optimum):
-        return jax.vmap(lambda model: erm.excess_risk(problem, model, database, optimum))(models)
-
-    zero, database = problem.loss.template(service.train), service.train
-    risks, optima, norms = [], [zero], []
-    for number in range(models.shape[1]):
-        if number:
-            database = dd.apply_edit(database, edits[number - 1])
-        optimum, norm = minimise(database, optima[-1])
-        risks.append(excess(models[:, number], database, optimum))
-        optima.append(optimum)
-        norms.append(float(norm))
-    exact = accuracy = None
-    if len(test.label):
-        accuracy = np.asarray(_accuracy(models, test))
-        exact = np.asarray(_accuracy(jnp.stack(optima[1:]), test))
-    zero_risk = float(excess(zero[None], service.train, optima[1])[0])
-    risk_error = max(norms) ** 2 / (2 * float(problem.l2))
-    return Served(np.stack(risks, axis=1), accuracy, exact, zero_risk, risk_error, seconds)
+    found = _judge(problem, models, service.train, test, stream)
+    risk, norms, zero_risk, accuracy, exact = map(np.asarray, found)
+    risk_error = float(norms.max()) ** 2 / (2 * float(problem.l2))
+    if not len(test.label):
+        accuracy = exact = None
+    return Served(risk.T, accuracy, exact, float(zero_risk), risk_error, seconds)
 
 
 @jax.jit
+def _judge(problem: dd.Problem, models, train: dd.Labelled, test: dd.Labelled, stream: dd.Edit):
+    """One pass over the stream; the minimisers follow it, each from the last."""
+    zero = problem.loss.template(train)
+
+    def judge(carry, xs):
+        database, optimum = carry
+        models, edit = xs
+        database = dd.apply_edit(database, edit)
+        optimum, norm, *_ = erm.minimise(problem, database, optimum)
+        risk = jax.vmap(lambda model: erm.excess_risk(problem, model, database, optimum))
+        return (database, optimum), (optimum, norm, risk(models), risk(zero[None])[0])
+
+    # Before the first request: an edit of no row, since rows out of range are dropped.
+    nothing = jax.tree.map(lambda leaf: leaf[:1], stream)
+    nothing = nothing._replace(index=jnp.full_like(nothing.index, -1))
+    edits = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), nothing, stream)
+    xs = (jnp.swapaxes(models, 0, 1), edits)
+    _, (optima, norms, risks, zero_risks) = jax.lax.scan(judge, (train, zero), xs)
+    return risks, norms, zero_risks[0], _accuracy(models, test), _accuracy(optima, test)
+
+
 def _accuracy(models, test: dd.Labelled):
     """Share of records on the right side; the boundary itself is wrong."""
     return jnp.mean(models @ test.features.T * test.label > 0, axis=-1)

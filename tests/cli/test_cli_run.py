@@ -193,8 +193,9 @@ def test_releases_are_judged_on_the_database_they_were_trained_on():
     served = made_up(rng)
     models = rng.normal(size=(2, 3, 3)).astype(np.float32)
     edits = [dd.deletion(served.problem.loss, served.train, rows) for rows in served.stream]
+    stream = dd.requesters.stack_edits(edits)
     seconds = service.Seconds(0.0, 0.0, 0.0)
-    judged = service._judged(served, models, edits, seconds)
+    judged = service._judged(served, models, stream, seconds)
     features = np.asarray(served.train.features, np.float64)
     np.testing.assert_array_equal(features[:, 2], 1)
     alive = np.ones(12, bool)
