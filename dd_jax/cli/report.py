@@ -21,6 +21,12 @@ REFUTED, FAILED = 1, 3
 class Config:
     """Make every figure and write one self-contained page, report.html, beside their data.
 
+    Everything, in minutes; open results/report.html:
+        dd-jax report
+
+    Two figures, with the settings of the full scale, somewhere else:
+        dd-jax report --figures two_phase audit_power --scale full --results mine
+
     Each figure's arrays are saved with everything that decided them: settings, versions, generator,
     device and sources. A report that is run again draws from them whatever has not changed, so that
     a killed one goes on where it stopped. A figure whose data have not been fetched becomes a card

@@ -162,8 +162,8 @@ def _check(config: Config) -> None:
             raise InputError(f"{_flag(name)} {value}; give a whole number ≥ 1.")
     if config.adaptivity < 0:
         raise InputError(f"--adaptivity {config.adaptivity}; give a whole number ≥ 0.")
-    if config.save is not None and config.save.exists() and not config.save.is_dir():
-        raise InputError(f"--save {config.save} is a file; name a folder.")
+    if config.save is not None:
+        run_output.check_folder(config.save)
 
 
 def _flag(name: str) -> str:

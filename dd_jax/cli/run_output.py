@@ -2,10 +2,12 @@
 
 import csv
 import io
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from dd_jax.cli.output import json_text, number, print_table
+from dd_jax.errors import InputError
 from dd_jax.plans import Certificate
 
 # Longer streams are shown in part; the JSON object has all of them.
@@ -146,6 +148,19 @@ def _unit(values: dict[str, Any]) -> str:
     return f"Rényi, order {plan['order']:g}"
 
 
+def check_folder(folder: Path) -> None:
+    """Make the folder and see that it takes files, before a long run would be lost there.
+
+    Raises:
+        InputError: it is a file. OSError: what the system says.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--save {folder} is a file; name a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
 def save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list[str]:
     """Write run.json, run.csv and certificate.json, whole files only; returns their paths."""
     table = io.StringIO(newline="")
@@ -153,7 +168,6 @@ def save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list
     writer.writeheader()
     for line in values["requests"]:
         writer.writerow(line | {"rows": " ".join(map(str, line["rows"]))})
-    folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "run.json": json_text(values),
         "run.csv": table.getvalue(),

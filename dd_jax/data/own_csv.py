@@ -148,7 +148,9 @@ def _check_names(path: Path, header: tuple[str, ...], label: str, drop: Sequence
         if name == label:
             raise InputError(f"--drop {name} is the label; drop another column.")
         if name not in seen:
-            raise InputError(f"--drop {name!r}: {path} has no such column; {closest(name, seen)}.")
+            raise InputError(
+                f"--drop {name!r}: {path} has no such column; {closest(name, header)}."
+            )
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ def _field_by_field(layout: _Layout) -> RawTable:
     """The records one field after another; raises for the first defect that matters most."""
     features: list[list[float]] = []
     labels: list[str] = []
-    text: dict[int, str] = {}
+    text: dict[int, tuple[str, str]] = {}
     missing: list[str] = []
     infinite: list[str] = []
     for row, line, fields in _records(layout):
@@ -211,7 +213,7 @@ def _field_by_field(layout: _Layout) -> RawTable:
             if field.lower() in NO_NUMBER:
                 missing.append(where)
             elif value is None:
-                text.setdefault(i, f"row {row} (line {line}) holds {_shortened(field)!r}")
+                text.setdefault(i, (f"row {row} (line {line})", field))
             elif not math.isfinite(value):
                 infinite.append(where)
             numbers.append(math.nan if value is None else value)
@@ -247,9 +249,13 @@ def _refuse(layout: _Layout, text: dict, missing: list[str], infinite: list[str]
         names = [layout.header[i] for i in text]
         kind = f"column {names[0]!r}" if len(names) == 1 else f"columns {listed(names)}"
         dropped = " ".join(repr(name) if " " in name or not name else name for name in names)
+        remedy = f"drop with --drop {dropped}, or encode as numbers"
+        if all(_number(found.replace(",", ".")) is not None for _, found in text.values()):
+            remedy = "write numbers with a decimal point"
+        where, found = next(iter(text.values()))
         raise InputError(
             f"{kind} of {path} hold{'s' if len(names) == 1 else ''} text "
-            f"({next(iter(text.values()))}); drop with --drop {dropped}, or encode as numbers."
+            f"({where} holds {_shortened(found)!r}); {remedy}."
         )
     for places, what, remedy in (
         (missing, "missing value", "remove or impute those rows"),

@@ -107,8 +107,10 @@ def with_preprocessing(loss: Loss, data: OwnData) -> Loss:
 def _read(path: Path, label, features, drop, delimiter) -> RawTable:
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a CSV or NPZ file in it.")
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"no file {path}; check the name.")
+    if not path.is_file():
+        raise InputError(f"{path} is a pipe or device, and files are read twice; save it first.")
     if path.suffix.lower() == ".npz":
         if drop or delimiter is not None:
             raise InputError(f"--drop and --delimiter are for CSV files, not {path}; leave them.")
@@ -224,7 +226,7 @@ def _held_out(path, n, fraction, seed, keep, least_training) -> np.ndarray:
     if n - number < least_training:
         least = int(np.ceil(least_training / (1 - fraction) - 1e-9))
         raise InputError(
-            f"{path} has {n} rows, of which {n - number} train and {number} are held out, too few: "
+            f"{path} has {n} rows, {n - number} to train and {number} to hold out, too few: "
             f"{least_training} must train (those to be deleted, and 2 that stay), so give at least "
             f"{least} rows, fewer --requests or a smaller --test-fraction."
         )

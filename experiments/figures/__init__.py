@@ -47,11 +47,13 @@ class Table(NamedTuple):
         title: a line above the table.
         columns: a heading for each column.
         rows: cells: numbers, text, or None where a cell has no value.
+        unit: what the numbers of a table of claims are, for the cards.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
+    unit: str = ""
 
 
 def chosen(names: Sequence[str] = ()) -> list[str]:

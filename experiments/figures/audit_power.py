@@ -194,8 +194,9 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
         (words, *numbers[:5].tolist(), "refuted" if numbers[5] else "consistent")
         for words, numbers in _claims(config, results).items()
     ]
+    unit = f"Rényi divergence of order {config.order:g}"
     return [
-        Table(f"Claims, as Rényi divergences of order {config.order:g}", columns, rows),
+        Table(f"Claims, each a {unit}", columns, rows, unit),
         audit_growth.mutant_table(results, config.mutants, config.confidence),
     ]
 

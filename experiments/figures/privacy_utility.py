@@ -131,12 +131,14 @@ _LOOKS = (
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
-    """Risk over q d/(ε_dp n²) with the bounds, and accuracy over ε_dp."""
+    """Risk over q d/(ε_dp n²) with its fitted order and the bounds, and accuracy over ε_dp."""
     figure, (risk, accuracy) = style.panels(1, 2, height=4.2)
     _draw_risk(risk, config, results)
     order = np.argsort(results["synthetic_scale"])
     scale, bound = results["synthetic_scale"][order], results["synthetic_bound"][order]
     risk.plot(scale, bound, style.DOTTED, color=style.BLACK, label="certified bound on the mean")
+    whole, *_ = _exponents(config, results).values()
+    risk.plot(scale, _fitted(scale, whole, results), color=style.BLACK, lw=1, label=_slope(whole))
     constant = _paper_bound(config)
     risk.plot(scale, constant * scale, "-.", color=style.RED, label="the paper's bound, its plan")
     risk.set(
@@ -150,6 +152,17 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     for panel in (risk, accuracy):
         style.legend_below(panel)
     return figure
+
+
+def _fitted(scale: np.ndarray, fit: utility_order.Fit, results: dict[str, np.ndarray]):
+    """The fitted power of q d/(ε_dp n²), through the middle of the measured logarithms."""
+    offset = np.log(results["synthetic_risk_edited"].mean(axis=0)).mean()
+    middle = np.log(results["synthetic_scale"]).mean()
+    return np.exp(offset + fit.value * (np.log(scale) - middle))
+
+
+def _slope(fit: utility_order.Fit) -> str:
+    return f"fitted slope {fit.value:.3f} [{fit.low:.3f}, {fit.high:.3f}]; stated {fit.stated:g}"
 
 
 def _paper_bound(config: Config) -> float:

@@ -142,7 +142,7 @@ def duration(seconds: float) -> str:
     for size, words in units:
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {words}"
-    return f"{seconds:.2g} s"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def tables(config, results: dict[str, np.ndarray]) -> list[Table]:

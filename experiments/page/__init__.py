@@ -20,7 +20,7 @@ from experiments.page import certificate_card
 Status = Literal["computed", "saved", "missing data", "failed"]
 # Columns of a table whose rows are claims that samples were held against.
 CLAIM_COLUMNS = ("certified", "exact", "audited", "verdict")
-MOST_CLAIMS = 6
+MOST_CLAIMS = 12
 # Above this size a picture of many marks is shown as pixels.
 LARGEST_DRAWING = 1_000_000
 
@@ -62,7 +62,7 @@ class Claim(NamedTuple):
         words: what is claimed.
         certified: the promise, an upper bound. exact: the truth, None where it is unknown.
         audited: what samples prove, a lower bound. verdict: "refuted" or another word.
-        figure: the figure whose table has it.
+        figure: the figure whose table has it. unit: what its numbers are.
     """
 
     words: str
@@ -71,6 +71,7 @@ class Claim(NamedTuple):
     audited: float
     verdict: str
     figure: str
+    unit: str = ""
 
     @property
     def refuted(self) -> bool:
@@ -87,8 +88,8 @@ def claims(made: Sequence[Made]) -> tuple[Claim, ...]:
                 places = [list(table.columns).index(name) for name in CLAIM_COLUMNS]
                 for row in table.rows:
                     certified, exact, audited, verdict = (_plain(row[k]) for k in places)
-                    words = str(row[0])
-                    found.append(Claim(words, certified, exact, audited, verdict, figure.name))
+                    numbers = (str(row[0]), certified, exact, audited, verdict)
+                    found.append(Claim(*numbers, figure.name, table.unit))
     return tuple(found)
 
 
@@ -160,7 +161,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Four significant digits for floats, whole numbers in full, a dash for nothing."""
+    """Four significant digits for floats, or all of those before the point, a dash for nothing."""
     value = _plain(value)
     if value is None:
         return "–"
@@ -169,7 +170,9 @@ def _text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else "∞" if value > 0 else "−∞"
+        if not math.isfinite(value):
+            return "∞" if value > 0 else "−∞"
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e7 else f"{value:.4g}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value)) or "none"
     return str(value)

@@ -156,4 +156,5 @@ def _audits(results) -> Table:
                     int(found.seeds),
                 )
             )
-    return Table(f"Audits, as Rényi divergences of order {costs.ORDER:g}", columns, rows)
+    unit = f"Rényi divergence of order {costs.ORDER:g}"
+    return Table(f"Audits, each number a {unit} unless it is an ε", columns, rows, unit)

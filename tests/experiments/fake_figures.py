@@ -24,6 +24,7 @@ CLAIMS = Table(
         ("tight", np.float64(0.9), 1.0, 1.0, "consistent"),
         ("unknown truth", 0.2, np.nan, 1.0, "consistent"),
     ],
+    "divergence",
 )
 
 

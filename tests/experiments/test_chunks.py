@@ -217,6 +217,21 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
     assert [(folder.path / name).exists() for name in names] == [False, True, True]
 
 
+def test_a_file_is_flushed_aside_and_renamed(tmp_path, monkeypatch):
+    """The file that was flushed is the one that has the name, so no reader finds half of it."""
+    target, flushed, really = tmp_path / "x", [], os.fsync
+    target.write_bytes(b"old")
+
+    def fsync(descriptor):
+        flushed.append((os.fstat(descriptor).st_ino, target.read_bytes()))
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.place(target, b"new")
+    assert flushed[0] == (target.stat().st_ino, b"old")
+    assert target.read_bytes() == b"new"
+
+
 def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path, monkeypatch):
     """The kernel's own answer: what is written aside goes to a device that is always full."""
     folder = Folder.open(tmp_path, "x", {})

@@ -153,7 +153,8 @@ def test_noise_that_breaks_privacy_has_no_plan():
 
 
 def test_durations_and_intervals():
-    assert nonconvex_words.duration(90.0) == "90 s"
+    assert nonconvex_words.duration(0.0453) == "0.045 s"
+    assert nonconvex_words.duration(119.0) == "119 s"
     assert nonconvex_words.duration(7_200.0) == "2 hours"
     assert nonconvex_words.duration(1e9) == "32 years"
     low, mean, high = nonconvex_words.interval(np.array([1.0, 2.0, 3.0]))

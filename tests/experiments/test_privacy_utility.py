@@ -79,6 +79,13 @@ def test_caption_and_table_say_whether_the_interval_contains_the_order(results):
         "held-out accuracy",
     ]
     risk, scale = results["synthetic_risk_edited"], results["synthetic_scale"]
+    drawn = results | {"synthetic_risk_edited": np.broadcast_to(5 * scale, risk.shape)}
+    fitted = next(
+        line
+        for line in privacy_utility.plot(SMALL, drawn).axes[0].lines
+        if str(line.get_label()).startswith("fitted slope 1.000 [")
+    )
+    np.testing.assert_allclose(fitted.get_ydata(), 5 * np.sort(scale))
     for power, words, contains in (
         (0.0, "the interval contains the stated order, 1", "yes"),
         (0.5, "lies above the stated order, 1: risk falls faster", "no"),

@@ -1,4 +1,5 @@
 import math
+import os
 
 import jax
 import jax.numpy as jnp
@@ -245,7 +246,10 @@ def test_gradients_are_passes_times_records(results):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not fetch.is_cached("mnist"), reason="run `dd-jax data fetch mnist` to test it")
+@pytest.mark.skipif(
+    not (fetch.is_cached("mnist") and os.environ.get("DD_JAX_TEST_MNIST")),
+    reason="takes minutes: run `dd-jax data fetch mnist` and set DD_JAX_TEST_MNIST=1",
+)
 def test_mnist_keeps_its_accuracy_through_a_hundred_deletions():
     loaded = data.load(MNIST)
     setting = real_data.make_setting(real_data.FULL, MNIST, loaded.train)

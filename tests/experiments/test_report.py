@@ -160,6 +160,19 @@ def test_a_changed_source_has_another_digest(tmp_path):
     assert digests[0] == digests[2] != digests[1]
 
 
+def test_the_whole_library_counts_as_a_source_but_for_its_command_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    counts = {"dd_jax/erm.py": True, "dd_jax/losses/base.py": True, "dd_jax/cli/run.py": False}
+    for name in ("figure.py", *counts):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a = 1\n")
+    before = environment.sources_digest(tmp_path / "figure.py")
+    for name, matters in counts.items():
+        (tmp_path / name).write_text("a = 2\n")
+        assert (environment.sources_digest(tmp_path / "figure.py") != before) == matters
+        (tmp_path / name).write_text("a = 1\n")
+
+
 # --- what cannot be made ------------------------------------------------------------------------
 
 
@@ -218,20 +231,23 @@ def test_claims_are_rows_of_tables_with_their_columns():
     other = Table("Other", ("claim", "verdict"), [("x", "refuted")])
     made = page.Made("one", "One", "computed", tables=(other, fake.CLAIMS))
     tight, unknown = page.claims([made])
-    assert tight == ("tight", 1.0, 1.0, 0.9, "consistent", "one")
+    assert tight == ("tight", 1.0, 1.0, 0.9, "consistent", "one", "divergence")
     assert unknown.exact is None
     assert not unknown.refuted
 
 
 def test_a_refuted_claim_is_always_among_the_cards():
-    claims = [page.Claim(f"claim {k}", 1.0, None, 0.5, "consistent", "one") for k in range(9)]
+    claims = [
+        page.Claim(f"claim {k}", 1.0, None, 0.5, "consistent", "one", "in miles") for k in range(14)
+    ]
     text = page.render(
         [], [*claims, claims[0]._replace(words="was false", verdict="refuted")], "quick"
     )
     assert text.count('<article class="card">') == page.MOST_CLAIMS
-    assert "6 of 10 claims" in " ".join(text.split())
+    assert text.count("in miles") == page.MOST_CLAIMS == 12
+    assert "12 of 15 claims" in " ".join(text.split())
     assert text.index("was false") < text.index("claim 0")
-    assert "claim 8" not in text
+    assert "claim 11" not in text
 
 
 def test_the_page_loads_nothing_and_names_only_files_that_are_there(monkeypatch, tmp_path):
@@ -262,6 +278,8 @@ def test_a_certificate_is_shown_with_its_numbers_and_assumptions(monkeypatch, tm
 def test_numbers_and_what_columns_are_sorted_by():
     cells = [None, np.nan, True, np.int64(12345), 0.000123456, np.inf, -np.inf, (1, "a"), "text"]
     shown = ["–", "–", "yes", "12,345", "0.0001235", "∞", "−∞", "1, a", "text"]
+    floats = {999.96: "1000", 2_732.4: "2,732", -17_700.0: "-17,700", 1.25e7: "1.25e+07"}
+    assert [page._text(value) for value in floats] == list(floats.values())
     assert [page._text(cell) for cell in cells] == shown
     order = ["", "", "1.0", "12345.0", "0.000123456", "Infinity", "-Infinity"]
     assert [page._order(cell) for cell in cells[:7]] == order

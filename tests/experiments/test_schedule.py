@@ -36,6 +36,15 @@ def test_figures_that_never_ran_count_as_the_mean_of_the_others():
     assert Schedule({"a": None, "b": 6.0}, time).left() == 12
 
 
+def test_the_pace_is_that_of_figures_whose_time_was_known():
+    time = Clock()
+    schedule = Schedule({"a": None, "b": 20.0, "c": 30.0}, time)
+    for name, seconds in (("a", 10), ("b", 40)):
+        time.now += seconds
+        schedule.finish(name)
+    assert schedule.left() == 2 * 30
+
+
 def test_saved_figures_take_no_time_and_teach_nothing():
     time = Clock()
     schedule = Schedule({"a": 0.0, "b": None}, time)

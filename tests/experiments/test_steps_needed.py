@@ -61,6 +61,8 @@ def test_caption_plot_and_tables_are_of_this_run(results):
     text = steps_needed.caption(CONFIG, results)
     assert "No accountant asks for fewer steps" in text
     assert f"optimal {results['steps over κ: optimal'][-1]:,.0f}" in text
+    noise = results[f"noise over κ: {steps_needed.OWN}"]
+    assert f"needs {noise.min():.2g} to {noise.max():.2g} of the paper's noise" in text
     fewer = results | {"steps over κ: PNSGD": results["steps over κ: PNSGD"] / 1e4}
     assert "fewer steps than the optimal accountant: PNSGD" in steps_needed.caption(CONFIG, fewer)
     figure = steps_needed.plot(CONFIG, results)
