@@ -273,6 +273,8 @@ def test_a_certificate_is_shown_with_its_numbers_and_assumptions(monkeypatch, tm
         assert f"<b>≤ {number:.4g}</b>" in text
     assert text.count("<li>") - text.count('<li><a href="#') == len(issued.assumptions)
     assert "Each ε is a Rényi divergence of order 2." in text
+    assert f"K_L = {plan.learn_steps} to learn, K_U = {plan.delete_steps} per request" in text
+    assert f"σ² = {plan.noise_variance:.4g}, step size η = {plan.step_size:.4g}" in text
 
 
 def test_numbers_and_what_columns_are_sorted_by():
