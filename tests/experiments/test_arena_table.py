@@ -114,7 +114,7 @@ def test_no_cell_of_the_csv_is_empty_and_missing_ones_carry_a_reason(rows):
         assert "[None]" not in line.values()
         assert line["drained_low"] == f"[{gupta.NO_SHARDS}]"
     for part in ("low", "high"):
-        assert float(lines[0][f"accuracy_{part}"]) == getattr(rows[0].accuracy, part)
+        assert float(lines[0][f"excess_risk_{part}"]) == getattr(rows[0].excess_risk, part)
     assert lines[1]["accuracy"] == "[θ = 0 names no class]"
     assert lines[1]["attacks"] == "none"
     assert lines[0]["many_releases_allowed"] == f"[{contestant.ONE_RELEASE}]"

@@ -278,6 +278,18 @@ def test_results_hold_every_run(pretend):
     assert [axis.get_yscale() for axis in figure.axes[:5]] == ["log"] * 5
 
 
+def test_the_stated_order_is_drawn_dashed_through_its_largest_point(pretend):
+    results = pretend(fake(1.5))
+    axis = savings.plot(CONFIG, results).axes[0]
+    dashed = [one for one in axis.lines if one.get_linestyle() == "--"]
+    for row, drawn in zip(orders.DESCENTS, dashed, strict=True):
+        found = orders.line(results, "n", row)
+        assert drawn.get_ydata()[-1] == pytest.approx(found.saving[-1])
+        np.testing.assert_allclose(
+            np.divide(drawn.get_ydata(), drawn.get_ydata()[-1]), found.stated / found.stated[-1]
+        )
+
+
 def test_expected_steps_per_e_fold():
     assert math.isclose(orders.steps_per_e_fold(CONFIG.l2, orders.PAPER), 8 * KAPPA)
     assert math.isclose(orders.steps_per_e_fold(CONFIG.l2, orders.SECRET), 1 / math.log(1.4))
