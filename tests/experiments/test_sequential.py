@@ -234,6 +234,7 @@ def test_caption_says_who_is_cheaper(theirs, words):
     text = sequential.caption(CONFIG, results)
     assert words in text
     assert "Langevin 5× at 0.900" in text
+    assert "Langevin, 20 × 5" not in text
     assert ("fewest that both take" in text) == (theirs == CONFIG.deletions)
     assert "on 123 held-out records" in text
     assert "undecided)" not in text
