@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from dd_jax.audit import tails
+from dd_jax.audit import precision, tails
 from dd_jax.ensemble import Pair, neighbours
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, adversary_view, check_database, interact, replaces
@@ -155,7 +155,8 @@ def neighbouring_releases(
     """Whole interactions on a database and on its neighbour, as an observer sees them.
 
     Compiled once for one mechanism, requester and schedule of observations: databases, alternatives
-    and keys may vary.
+    and keys may vary. Releases that spread by less than 100 units in the last place of single
+    precision are made again in double precision, and a `PrecisionNotice` says so.
 
     Args:
         key: base key; the arms have independent coins.
@@ -185,9 +186,22 @@ def neighbouring_releases(
         raise InputError(
             f"request = {request}; the interaction serves requests 1 to {num_requests}."
         )
-    run = _interaction(mechanism, requester, num_requests, request, tuple(observe))
     rows = alternative.index
-    pair = neighbours(run, key, seeds, database, alternative, rows, chunk=chunk, progress=progress)
+
+    def run(requester, database, alternative):
+        one = _interaction(mechanism, requester, num_requests, request, tuple(observe))
+        coins = jax.random.clone(key)  # the same in either precision; one of the runs is dropped
+        return neighbours(
+            one, coins, seeds, database, alternative, rows, chunk=chunk, progress=progress
+        )
+
+    pair = run(requester, database, alternative)
+    if precision.too_coarse([arm.releases for arm in pair]):
+        precision.announce()
+        with jax.enable_x64(True):
+            double = precision.cast((database, alternative), jnp.float64)
+            # As NumPy arrays: outside this block JAX would round them again.
+            pair = jax.tree.map(np.asarray, run(precision.in_double(requester), *double))
     kept = sum(int(np.sum(~np.asarray(arm.deleted))) for arm in pair)
     if kept:
         raise InputError(

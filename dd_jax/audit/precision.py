@@ -1,0 +1,81 @@
+"""When single precision would spoil a check, and how an interaction is run in double instead.
+
+Samples are judged by how they spread. Where their standard deviation is within a hundred units in
+the last place of their size, rounding is part of what is seen: a sound bound may fail, or a leak be
+rounded away.
+"""
+
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from dd_jax.interaction import Observation, Requester
+from dd_jax.types import Edit
+
+SAFE_ULPS = 100
+# Seeds that the spread is read from.
+LOOKED_AT = 256
+
+
+class PrecisionNotice(UserWarning):
+    """Single precision was too coarse; the numbers are of a run in double precision."""
+
+
+def too_coarse(outputs: PyTree) -> bool:
+    """Whether a single-precision output spreads by less than 100 units in its last place.
+
+    Args:
+        outputs: leaves with a leading seed axis. Whole numbers and double precision are left out,
+            and numbers that are the same in every seed, which are taken for ones without noise.
+    """
+    leaves = [np.asarray(leaf)[:LOOKED_AT] for leaf in jax.tree.leaves(outputs)]
+    return any(_leaf_too_coarse(leaf) for leaf in leaves if leaf.dtype == np.float32)
+
+
+def _leaf_too_coarse(leaf: np.ndarray) -> bool:
+    ulp = np.finfo(np.float32).eps * np.abs(leaf).max(axis=0).astype(np.float64)
+    spread = leaf.astype(np.float64).std(axis=0)
+    return bool(np.any((spread > 0) & (spread < SAFE_ULPS * ulp)))
+
+
+def announce() -> None:
+    """Say that the run was made again in double precision."""
+    warnings.warn(
+        "the releases spread by less than 100 units in the last place of single precision; the "
+        "interactions were run again in double precision.",
+        PrecisionNotice,
+        stacklevel=3,
+    )
+
+
+def cast(tree: PyTree, dtype) -> PyTree:
+    """Floating-point leaves in this precision, the others as they are."""
+
+    def leaf(array):
+        floating = jnp.issubdtype(jnp.result_type(array), jnp.floating)
+        return jnp.asarray(array, dtype) if floating else jnp.asarray(array)
+
+    return jax.tree.map(leaf, tree)
+
+
+@functools.lru_cache(maxsize=64)
+def in_double(requester: Requester) -> Requester:
+    """The requester in an interaction in double precision: it sees singles, its edits are doubles.
+
+    What it is shown is rounded, which is post-processing; what it asks for is unchanged.
+    """
+
+    def init(key):
+        return cast(requester.init(key), jnp.float32)
+
+    def act(key, memory, observation):
+        seen = Observation(*cast(tuple(observation), jnp.float32))
+        memory, edit = requester.act(key, memory, seen)
+        memory = cast(memory, jnp.float32)
+        return memory, Edit(edit.index, cast(edit.record, jnp.float64))
+
+    return Requester(init, act, requester.max_requests)

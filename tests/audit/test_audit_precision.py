@@ -1,0 +1,67 @@
+"""Releases that single precision cannot resolve are made again in double, and it is said."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.audit import neighbouring_releases
+from dd_jax.audit.precision import PrecisionNotice, too_coarse
+from dd_jax.requesters import fixed_stream
+
+DATABASE = jnp.array([[1.0], [0.5], [-0.5], [1.0]])
+PROBLEM = dd.Problem(dd.losses.linear(), 1.0)
+STREAM = fixed_stream(dd.Edit(jnp.zeros((1, 1), jnp.int32), jnp.array([[[0.25]]])))
+
+
+def releases(noise_variance: float):
+    schedule = dd.noisy_gd.Schedule(0.5, noise_variance, noise_variance, 30, 30)
+    return neighbouring_releases(
+        jax.random.key(0),
+        dd.noisy_gd.mechanism(PROBLEM, schedule),
+        STREAM,
+        DATABASE,
+        dd.replacement([0], jnp.array([[-1.0]])),
+        num_requests=1,
+        request=1,
+        observe=(0,),
+        seeds=400,
+    )
+
+
+def stationary_std(noise_variance: float) -> float:
+    """Of θ ← (1 - η)θ + … + √(2ησ²) N(0, 1) with η = 1/2 and λ = 1: σ √(2η / (1 - (1 - η)²))."""
+    return np.sqrt(noise_variance / 0.75)
+
+
+def test_noise_above_the_limit_stays_in_single_precision():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pair = releases(1e-6)
+    assert pair.present.dtype == np.float32
+    spread = np.asarray(pair.present, np.float64).std()
+    assert spread == pytest.approx(stationary_std(1e-6), rel=0.15)
+
+
+def test_noise_below_it_is_run_in_double_precision_and_announced():
+    """At σ = 1e-8 single precision would show its own rounding; the right spread is recovered."""
+    with pytest.warns(PrecisionNotice, match="run again in double precision"):
+        pair = releases(1e-16)
+    assert pair.present.dtype == np.float64
+    assert np.std(pair.present) == pytest.approx(stationary_std(1e-16), rel=0.15)
+    assert np.mean(pair.present) == pytest.approx((0.25 + 0.5 - 0.5 + 1) / 4, abs=1e-8)
+
+
+def test_what_counts_as_too_coarse():
+    rng = np.random.default_rng(0)
+    eps = np.finfo(np.float32).eps
+    fine = 3 + 1000 * 3 * eps * rng.normal(size=(50, 1))
+    coarse = 3 + 10 * 3 * eps * rng.normal(size=(50, 1))
+    assert not too_coarse(fine.astype(np.float32))
+    assert too_coarse([fine.astype(np.float32), coarse.astype(np.float32)])
+    assert not too_coarse(coarse), "double precision"
+    assert not too_coarse(np.full((50, 1), 3, np.float32)), "no noise at all"
+    assert not too_coarse(np.arange(50))
