@@ -7,7 +7,8 @@ A module of this package has
     FULL                             the Config of the full scale
     compute(config, context)         the numbers, as named arrays
     plot(config, results)            a matplotlib figure of them
-    caption(config, results)         what to see and which claim it tests, with this run's numbers
+    caption(config, results)         what to see and which claim it tests, with this run's numbers;
+                                     lines of it are lines on the page
     tables(config, results)          optional: `Table`s that the page shows beside the figure
     certificate(config)              optional: the `dd.Certificate` that the figure runs under
 

@@ -155,7 +155,7 @@ def _curves(axis: Axes, results: dict[str, np.ndarray], over: str, what: str) ->
 
 def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     """What to see, with the numbers of this run."""
-    return " ".join(
+    return "\n".join(
         (
             f"One run, five accountants: full-batch noisy gradient descent at the noise with which "
             f"thm:chourasia makes one release (ε, δ) = ({config.eps_dp:g}, {config.delta:g})-DP, "
@@ -226,13 +226,13 @@ def _noise_words(results: dict[str, np.ndarray]) -> Iterator[str]:
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """K_U by κ and budget, in both units."""
-    own = [f"own noise, η = {words}" for words in OWN_MOVES]
+    own = [f"own noise, {words}" for words in OWN_MOVES]
     columns = ["κ", "ε_dd", *(f"{name} ({notion})" for name, notion in NOTIONS.items()), *own]
     titles = {
         "(ε, δ)": f"K_U at (ε, δ), ε_dp = {config.eps_dp:g}, δ = {config.delta:g}",
         "Rényi": f"K_U at Rényi divergences of order {config.order:g}, ε_dp = {config.eps_dp:g}",
     }
-    named = "the paper's noise and η = 1/(2M) unless named; own noise: the optimal accountant's"
+    named = "the paper's noise and η = 1/(2M) unless named; own noise: the optimal one at that η"
     return [Table(f"{title}; {named}", columns, _rows(results, u)) for u, title in titles.items()]
 
 

@@ -212,7 +212,7 @@ def steps_needed(config: Config, results: dict[str, np.ndarray], bound: str) -> 
 
 def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     """What to see, with the numbers of this run."""
-    return " ".join(
+    return "\n".join(
         (
             f"fig:convex_proof with numbers: λ = {config.l2:g}, β = {config.smoothness:g}, L = 1, "
             f"n = {config.n}, η = {config.step_size:g}, σ² = {config.noise_variance:.2g} (the "

@@ -14,7 +14,7 @@ _MINUTE, _DAY, _YEAR = 60.0, 86_400.0, 3.15576e7
 
 def caption(config, results: dict[str, np.ndarray]) -> str:
     """What to see and which claim it tests."""
-    return " ".join(
+    return "\n".join(
         (
             *_flows(config, results),
             *_divergences(config, results),

@@ -105,7 +105,7 @@ def cost_rows(results, name: str, epsilon: float) -> Iterator[tuple[str, costs.C
 
 def caption(results, config, l2: Mapping[str, float], confidence: float) -> str:
     """What to see, with the numbers of this run."""
-    return " ".join(
+    return "\n".join(
         (
             f"Logistic regression on real data, unit-norm rows, one release ({config.epsilon:g}, "
             f"1/n)-DP by exact Gaussian DP; deletions of one record each, run so that at most half "
