@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -216,6 +217,30 @@ def test_releases_are_judged_on_the_database_they_were_trained_on():
         if gone is None:
             constant = np.log(2) - least.fun
             assert judged.zero_risk == pytest.approx(constant, rel=1e-4)
+
+
+def test_what_may_remain_so_far_is_the_most_of_all_requests():
+    issued = [
+        SimpleNamespace(
+            eps_dd_request=eps,
+            eps_dd_adaptive=1.0,
+            risk_bound_request=None,
+            risk_bound_learned=1.0,
+            advantage_bound=0.1,
+        )
+        for eps in (0.0, 0.3, 0.2)
+    ]
+    plan = SimpleNamespace(
+        certificate=lambda adaptivity=0, request=0: issued[request],
+        learn_steps=4,
+        delete_steps=2,
+        learn_gradients=40,
+        delete_gradients=20,
+    )
+    served = service.Served(np.ones((2, 3)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
+    stream = SimpleNamespace(plan=plan, stream=np.array([[4], [0]]))
+    found = service_table.lines(stream, served, 0)
+    assert [line["eps_dd_so_far"] for line in found] == [None, 0.3, 0.3]
 
 
 def test_the_larger_class_is_that_of_the_training_records():
