@@ -43,7 +43,10 @@ def test_all_limits_hold_together(rows):
     assert all(found.confidence == 1 - 0.05 / 8 for row in rows for found in row.advantages)
 
 
-def test_a_system_that_refuses_is_left_out_with_its_reason_and_the_others_are_measured():
+def test_a_system_that_refuses_is_left_out_with_its_reason_and_the_others_are_measured(
+    rows, monkeypatch
+):
+    monkeypatch.setattr(measure, "_row", lambda key, scene, entry, judges, each: rows[1])
     config = dataclasses.replace(SMALL, epsilon=12.0)
     found = measure.run(config)
     assert [row.system for row in found.rows] == ["fixed-model"]
