@@ -12,6 +12,7 @@ overlay adds its new records and takes away those they replaced, so that it equa
 to rounding.
 """
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -263,9 +264,18 @@ def overlay(database: PyTree, slots: int) -> Overlay:
     return Overlay(database, jnp.zeros(slots, jnp.int32), blank(), blank(), jnp.zeros(slots, bool))
 
 
+def stack_slots(*overlays: Overlay) -> Overlay:
+    """The slots of overlays over one base, stacked, without the base: it is there once.
+
+    Take one of them and lay it over the base again with `dataclasses.replace(slots, base=base)`.
+    """
+    slots = [dataclasses.replace(each, base=None) for each in overlays]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *slots)
+
+
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("record", "weight"),
+    data_fields=("record", "weight", "first"),
     meta_fields=("total", "axis"),
 )
 @dataclass(frozen=True)
@@ -273,12 +283,14 @@ class RowShard(Form):
     """The rows that this device holds of a database split over a mesh axis; inside shard_map only.
 
     Attributes:
-        record: local rows. weight: 1, or 0 for the rows that pad the last device's share.
+        record: local records. weight: how often each occurs; 0 for what pads a device's share.
+        first: the number of each record's first row in the whole database.
         total: n over all devices (static). axis: name of the mesh axis (static).
     """
 
     record: PyTree
     weight: Array
+    first: Array
     total: int
     axis: str
 
@@ -292,8 +304,9 @@ class RowShard(Form):
 
     def rows(self, index: Array) -> PyTree:
         """The records at these rows of the whole database, on every device."""
-        local = index - jax.lax.axis_index(self.axis) * num_records(self.record)
-        mine = (local >= 0) & (local < num_records(self.record))
+        ends = self.first + self.weight
+        local = jnp.searchsorted(ends, index, side="right")
+        mine = (index >= self.first[0]) & (index < ends[-1])
         found = jax.tree.map(lambda leaf: leaf[jnp.where(mine, local, 0)], self.record)
         blank = jax.tree.map(lambda leaf: _choose(mine, leaf, jnp.zeros_like(leaf)), found)
         return jax.lax.psum(blank, self.axis)
@@ -306,7 +319,7 @@ class RowShard(Form):
         """Every record moved into the domain, and how many were outside."""
         record, inside = domain.project(self.record)
         outside = jnp.sum(jnp.where(inside, 0, self.weight), dtype=jnp.int32)
-        shard = RowShard(record, self.weight, self.total, self.axis)
+        shard = RowShard(record, self.weight, self.first, self.total, self.axis)
         return shard, jax.lax.psum(outside, self.axis)
 
 

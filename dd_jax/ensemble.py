@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from dd_jax import sharding
-from dd_jax.databases import overlay
+from dd_jax import processes, sharding
+from dd_jax.databases import RowShard, overlay, stack_slots
 from dd_jax.errors import InputError
 from dd_jax.types import Edit, apply_edit, check_edit
 
@@ -50,7 +50,8 @@ def over_seeds(
         chunk: seeds per call over all devices; bounds memory. Default 1024.
         mesh: devices to spread the seeds over (`dd_jax.sharding.make_mesh`); rows too, where an
             argument is a database split with `dd_jax.sharding.split_rows`. The numbers are the same
-            for every mesh, up to rounding.
+            for every mesh, up to rounding. Where the mesh spans processes, each of them makes the
+            same call and gets all seeds.
         progress: called with (seeds done, num_seeds) after each chunk.
     """
     chunk = DEFAULT_CHUNK if chunk is None else chunk
@@ -67,13 +68,23 @@ def over_seeds(
     parts = []
     for first in range(0, num_seeds, chunk):
         # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut below.
-        parts.append(_one_chunk(fn, chunk, mesh, key, np.uint32(first_seed + first), args))
+        with processes.together():
+            part = _one_chunk(fn, chunk, mesh, key, np.uint32(first_seed + first), args)
+            parts.append(part if mesh is None else processes.gather(part))
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(first + chunk, num_seeds), num_seeds)
     if chunk == num_seeds:
-        return parts[0]
+        return jax.tree.map(jnp.asarray, parts[0])
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:num_seeds], *parts)
+
+
+def program(
+    fn: Callable[..., PyTree], key: Array, chunk: int, *args: PyTree, mesh: Mesh | None = None
+) -> jax.stages.Lowered:
+    """What `over_seeds` hands to the compiler for a chunk of seeds."""
+    chunk = chunk if mesh is None else sharding.round_up(chunk, mesh)
+    return _one_chunk.lower(fn, chunk, mesh, key, np.uint32(0), args)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -100,14 +111,19 @@ def _both_arms(fn: Callable) -> Callable:
 
     def both(keys, database, edit, args):
         empty = overlay(database, edit.index.shape[0])
-        slots = [dataclasses.replace(arm, base=None) for arm in (empty, empty.write(0, edit))]
-        arms = jax.tree.map(lambda *leaves: jnp.stack(leaves), *slots)
+        arms = stack_slots(empty, empty.write(0, edit))
         # The base has no arm axis: it is there once.
         axes = jax.tree.map(lambda _: 0, arms)
         run = jax.vmap(lambda key, rows: fn(key, rows, *args), in_axes=(0, axes))
         return run(keys, dataclasses.replace(arms, base=database))
 
     return both
+
+
+@functools.lru_cache(maxsize=256)
+def _after_edit(fn: Callable) -> Callable:
+    """`fn` on the edited database; the same object for the same fn."""
+    return lambda key, database, edit, *args: fn(key, apply_edit(database, edit), *args)
 
 
 class Pair(NamedTuple):
@@ -161,8 +177,7 @@ def neighbours(
         keys = jnp.stack([present_key, absent_key])
         both = run(_both_arms(fn), keys, num_seeds, database, edit, args)
         return Pair(*(jax.tree.map(lambda leaf, arm=arm: leaf[:, arm], both) for arm in (0, 1)))
-    run = functools.partial(run, fn)
-    return Pair(
-        run(present_key, num_seeds, database, *args),
-        run(absent_key, num_seeds, apply_edit(database, edit), *args),
-    )
+    present = run(fn, present_key, num_seeds, database, *args)
+    if isinstance(database, RowShard):  # its rows can be edited only where they lie
+        return Pair(present, run(_after_edit(fn), absent_key, num_seeds, database, edit, *args))
+    return Pair(present, run(fn, absent_key, num_seeds, apply_edit(database, edit), *args))

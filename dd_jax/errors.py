@@ -1,4 +1,4 @@
-"""The errors users meet: bad input, data not there, a certificate that would be false."""
+"""The errors users meet: bad input, data not there, a false certificate, a process that is gone."""
 
 
 class InputError(ValueError):
@@ -33,3 +33,7 @@ class EditRefused(InputError):
 
 class CertificateRefused(InputError):
     """A guarantee whose conditions fail: the message names the condition and what satisfies it."""
+
+
+class ProcessLost(RuntimeError):
+    """A process of a job of several is gone, or no longer answers: this one cannot go on."""

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import databases
+from dd_jax import databases, sharding
 from dd_jax.errors import EditRefused, InputError
 from dd_jax.types import (
     Compact,
@@ -68,6 +69,7 @@ def interact(
     num_requests: int,
     observe: Sequence[int] = (),
     overlay: bool = False,
+    mesh: Mesh | None = None,
 ) -> tuple[CuratorState, Transcript]:
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
@@ -86,6 +88,10 @@ def interact(
         overlay: serve edits from an `Overlay` over the database instead of a changed copy of it;
             the same law, equal up to rounding. For mechanisms that use the database through
             `dd_jax.erm` alone, as Noisy-GD does. Counted and split databases are always served so.
+        mesh: devices that share the rows (the data axis of `dd_jax.sharding.make_mesh`), for one
+            interaction on a database too large for one of them; under jit give it split
+            (`dd_jax.sharding.split_rows`). The final database stays split. For many seeds give the
+            mesh to `dd.over_seeds`.
 
     Returns:
         The curator's final state (model and database) and the transcript.
@@ -99,8 +105,17 @@ def interact(
             f"num_requests = {num_requests}, but the requester's stream holds "
             f"{requester.max_requests}; lengthen the stream or ask for fewer requests."
         )
-    if is_concrete(database):
+    if not isinstance(database, databases.RowShard) and is_concrete(database):
         check_database(database, mechanism)
+    if mesh is not None:
+        serve_split = functools.partial(
+            interact,
+            mechanism=mechanism,
+            requester=requester,
+            num_requests=num_requests,
+            observe=observe,
+        )
+        return sharding.over_rows(serve_split, mesh)(key, database)
     database, outside = databases.project(mechanism.domain, database)
     learn_key, init_key, stream_key = jax.random.split(key, 3)
     state, release = _learn(mechanism, learn_key, database)

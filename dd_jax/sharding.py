@@ -2,7 +2,7 @@
 
 Seeds never talk to each other, so spreading them needs no communication; a database whose rows are
 split needs one sum over devices per step. Both are `jax.shard_map` over a mesh of `jax.devices()`,
-which are those of all processes once `jax.distributed` runs (`initialise`).
+which are those of all processes once `jax.distributed` runs (`dd_jax.processes`).
 """
 
 import math
@@ -14,9 +14,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from dd_jax.databases import RowShard
+from dd_jax.databases import Counted, Overlay, RowShard
 from dd_jax.errors import InputError
-from dd_jax.types import Compact, num_records
+from dd_jax.types import Compact, CuratorState, num_records
 
 SEEDS, DATA = "seeds", "data"
 
@@ -32,7 +32,7 @@ def make_mesh(
         devices: the devices to use; by default those of all processes.
 
     Raises:
-        InputError: another number of devices than there are.
+        InputError: another number of devices than there are, or none of some process.
     """
     found = list(jax.devices() if devices is None else devices)
     if data < 1 or (seeds is None and len(found) % data):
@@ -42,33 +42,48 @@ def make_mesh(
         raise InputError(
             f"a mesh of {seeds} × {data} needs {seeds * data} devices; there are {len(found)}."
         )
-    return Mesh(np.array(found[: seeds * data]).reshape(seeds, data), (SEEDS, DATA))
+    used = found[: seeds * data]
+    if {device.process_index for device in used} != {device.process_index for device in found}:
+        raise InputError(
+            f"a mesh of {seeds} × {data} leaves out all devices of some process; "
+            f"use more of the {len(found)} devices."
+        )
+    return Mesh(np.array(used).reshape(seeds, data), (SEEDS, DATA))
+
+
+def spread(database: PyTree, mesh: Mesh | None) -> PyTree:
+    """The database, with its rows split where the mesh has more than one device for them."""
+    if mesh is None or mesh.shape[DATA] == 1:
+        return database
+    return split_rows(database, mesh)
 
 
 def split_rows(database: PyTree, mesh: Mesh) -> RowShard:
-    """A plain database with its rows spread over the mesh's data axis.
+    """A plain or counted database with its records spread over the mesh's data axis.
 
-    Give it to `dd.over_seeds` with the same mesh. Rows that fill the last device's share count
-    nothing.
+    Give it to `dd.over_seeds` or `dd.interact` with the same mesh. What fills up the last device's
+    share counts nothing. No device gets more than its share; for rows that do not fit one device,
+    give NumPy arrays.
     """
-    if isinstance(database, Compact):
+    if isinstance(database, Compact) and not isinstance(database, Counted):
         raise InputError(
             f"the database is of type {type(database).__name__}; split plain rows (dd.expand)."
         )
     n = num_records(database)
-    devices = mesh.shape[DATA]
-    share = math.ceil(n / devices)
+    counted = isinstance(database, Counted)
+    record = database.record if counted else database
+    weight = np.asarray(database.count) if counted else np.ones(n, np.int32)
+    share = math.ceil(len(weight) / mesh.shape[DATA])
     place = NamedSharding(mesh, PartitionSpec(DATA))
 
-    def spread(leaf):
+    def spread(leaf, fill=0):
         rows = np.asarray(leaf)
-        padded = np.concatenate(
-            [rows, np.zeros((share * devices - n, *rows.shape[1:]), rows.dtype)]
-        )
+        padding = [(0, share * mesh.shape[DATA] - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+        padded = np.pad(rows, padding, constant_values=fill)
         return jax.make_array_from_callback(padded.shape, place, lambda index: padded[index])
 
-    weight = spread(np.ones(n, np.int32))
-    return RowShard(jax.tree.map(spread, database), weight, n, DATA)
+    first = np.cumsum(weight, dtype=np.int32) - weight
+    return RowShard(jax.tree.map(spread, record), spread(weight), spread(first, n), n, DATA)
 
 
 def round_up(chunk: int, mesh: Mesh) -> int:
@@ -95,3 +110,27 @@ def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
         out_specs=seeds,
         check_vma=False,
     )
+
+
+def over_rows(run: Callable, mesh: Mesh) -> Callable:
+    """`run(key, database=…) -> (state, rest)` with the database's rows spread over a mesh.
+
+    What `run` returns is on every device, but for the state's database, an overlay whose base stays
+    split.
+    """
+    rows: Any = PartitionSpec(DATA)
+    whole: Any = PartitionSpec()
+    edited = Overlay(base=rows, index=whole, record=whole, previous=whole, written=whole)
+    split_run = jax.shard_map(
+        lambda key, split: run(key, database=split),
+        mesh=mesh,
+        in_specs=(whole, rows),
+        out_specs=(CuratorState(whole, edited), whole),
+        check_vma=False,
+    )
+
+    def spread_run(key, database):
+        split = database if isinstance(database, RowShard) else split_rows(database, mesh)
+        return split_run(key, split)
+
+    return spread_run

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from dd_jax.audit.controls_settings import Law
@@ -98,6 +99,7 @@ def run_controls(
     seeds: int | None = None,
     confidence: float = 0.999,
     replays: int = 20,
+    mesh: Mesh | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ControlRow]:
     """The table of (control, gate, seeds, power): what the audit catches, and what it leaves alone.
@@ -112,6 +114,7 @@ def run_controls(
         confidence: of the whole table.
         replays: how many independent audits `power` and `false_alarms` are counted over; the first
             of them gives `flagged`.
+        mesh: devices that share the seeds; rows are not split, as mutants use them as they like.
         progress: called with (controls done, controls) after each.
 
     Raises:
@@ -128,17 +131,17 @@ def run_controls(
         # A control's numbers do not depend on which others are run beside it.
         control_key = jax.random.fold_in(key, list(CONTROLS).index(control.name))
         count = control.seeds if seeds is None else seeds
-        rows.append(_row(control_key, control, count, each, confidence, replays))
+        rows.append(_row(control_key, control, count, each, confidence, replays, mesh))
         if progress is not None:
             progress(number + 1, len(chosen))
     return rows
 
 
-def _row(key, control: Control, seeds, each, confidence, replays) -> ControlRow:
+def _row(key, control: Control, seeds, each, confidence, replays, mesh) -> ControlRow:
     correct_key, mutant_key = jax.random.split(key)
     correct = _replay(
         control,
-        control.setting.sample(correct_key, replays * seeds),
+        control.setting.sample(correct_key, replays * seeds, mesh=mesh),
         control.correct_statement(),
         each,
         replays,
@@ -146,7 +149,7 @@ def _row(key, control: Control, seeds, each, confidence, replays) -> ControlRow:
     mutant = None
     if not control.is_null:
         pair = control.setting.sample(
-            mutant_key, replays * seeds, control.curator, control.mutant_schedule()
+            mutant_key, replays * seeds, control.curator, control.mutant_schedule(), mesh=mesh
         )
         mutant = _replay(control, pair, control.mutant_statement(), each, replays)
     return ControlRow(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from dd_jax import losses, noisy_gd
@@ -124,6 +125,8 @@ class Setting:
         seeds: int,
         make: Maker = noisy_gd.mechanism,
         schedule: Schedule | None = None,
+        *,
+        mesh: Mesh | None = None,
     ) -> Pair:
         """The releases seen in both worlds, (seeds, releases), for a curator and its schedule."""
         schedule = self.schedule if schedule is None else schedule
@@ -131,7 +134,8 @@ class Setting:
         traced = tuple(jnp.float32(number) for number in schedule[:3])
         # Whole chunks, so that nothing is compiled anew for another number of seeds.
         padded = CHUNK * math.ceil(seeds / CHUNK)
-        pair = neighbours(run, key, padded, _database(self), _neighbour(self), traced, chunk=CHUNK)
+        worlds = (_database(self), _neighbour(self))
+        pair = neighbours(run, key, padded, *worlds, traced, chunk=CHUNK, mesh=mesh)
         return Pair(*(np.asarray(arm)[:seeds, list(self.seen)] for arm in pair))
 
 

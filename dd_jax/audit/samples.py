@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, PyTree
 
 from dd_jax.audit import precision, tails
@@ -150,6 +151,7 @@ def neighbouring_releases(
     observe: tuple[int, ...] = (),
     seeds: int,
     chunk: int | None = None,
+    mesh: Mesh | None = None,
     progress=None,
 ) -> Pair:
     """Whole interactions on a database and on its neighbour, as an observer sees them.
@@ -171,7 +173,7 @@ def neighbouring_releases(
             claims of privacy of records that stay.
         observe: releases the requester is shown; p of them before the deletion.
         seeds: seeds per arm.
-        chunk, progress: as in `dd.over_seeds`.
+        chunk, mesh, progress: as in `dd.over_seeds`.
 
     Returns:
         A `Pair` of releases, leaves of shape (seeds, releases, …).
@@ -191,9 +193,8 @@ def neighbouring_releases(
     def run(requester, database, alternative):
         one = _interaction(mechanism, requester, num_requests, request, tuple(observe))
         coins = jax.random.clone(key)  # the same in either precision; one of the runs is dropped
-        return neighbours(
-            one, coins, seeds, database, alternative, rows, chunk=chunk, progress=progress
-        )
+        how = {"chunk": chunk, "mesh": mesh, "progress": progress}
+        return neighbours(one, coins, seeds, database, alternative, rows, **how)
 
     pair = run(requester, database, alternative)
     if precision.too_coarse([arm.releases for arm in pair]):

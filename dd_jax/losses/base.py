@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax.constants import DataCheck, LossConstants
+from dd_jax.databases import records_of
 from dd_jax.errors import InputError
 from dd_jax.types import ANY_RECORD, Domain, Edit, is_concrete, num_records, replacement
 
@@ -97,7 +98,7 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
         # On the host, where nothing needs compiling.
         return jax.device_put(np.broadcast_to(np.asarray(leaf), (rows, *leaf.shape)))
 
-    return replacement(indices, jax.tree.map(repeated, loss.null_record(database)))
+    return replacement(indices, jax.tree.map(repeated, loss.null_record(records_of(database))))
 
 
 def check_data(loss: Loss, database: PyTree) -> DataCheck:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from dd_jax.audit.gates import gates_for
@@ -78,10 +79,13 @@ class Judged(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Where chunks go (None: nowhere), and whether those that are there are used."""
+    """Where chunks go (None: nowhere), whether those that are there are used, and the devices that
+    make them (None: one).
+    """
 
     results: Path | None
     resume: bool = True
+    mesh: Mesh | None = None
 
 
 @functools.cache
@@ -156,7 +160,7 @@ def sample(
     # One line before anything is compiled, which takes a while and is silent.
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
     chunk = min(found.chunk, seeds)
-    stream = chunks.Stream(keep.results, label, setting.config, chunk, keep.resume)
+    stream = chunks.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
     pair = chunks.neighbours(
         stream,
         found.run,

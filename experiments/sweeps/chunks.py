@@ -2,8 +2,11 @@
 
 A stream is one function over seeds 0, 1, 2, …; it has a folder of its own (`store.Folder`), named
 by the digest of everything that decides its numbers: the program as it is handed to the compiler,
-its arguments, the key and its generator, the configuration, library versions, the device. Chunk k
-holds the seeds from k·chunk on.
+its arguments, the key and its generator, the configuration, library versions, the device, the
+layout of a mesh. Chunk k holds the seeds from k·chunk on.
+
+Under several processes (`dd_jax.processes`) all make the same calls and get the same numbers; the
+first one alone reads and writes files.
 """
 
 import hashlib
@@ -16,10 +19,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 import dd_jax as dd
-from dd_jax.ensemble import DEFAULT_CHUNK, Pair
+from dd_jax import processes, sharding
+from dd_jax.ensemble import DEFAULT_CHUNK, Pair, program
 from dd_jax.errors import InputError
 from experiments.sweeps import store
 
@@ -37,6 +42,9 @@ class Stream(NamedTuple):
         config: JSON values that describe the run.
         chunk: seeds per chunk.
         resume: whether chunks that are there already are used.
+        mesh: devices that share the seeds, and the rows of databases split with
+            `dd.sharding.spread`. Numbers move by rounding from mesh to mesh, so that chunks of
+            another one are not used.
     """
 
     results: Path | None
@@ -44,6 +52,7 @@ class Stream(NamedTuple):
     config: Mapping[str, Any]
     chunk: int = DEFAULT_CHUNK
     resume: bool = True
+    mesh: Mesh | None = None
 
 
 def over_seeds(
@@ -66,27 +75,61 @@ def over_seeds(
         raise InputError(
             f"num_seeds = {num_seeds}, chunk = {stream.chunk}; give at least 1 of each."
         )
-    if stream.results is None:
-        outputs = dd.over_seeds(fn, key, num_seeds, *args, chunk=stream.chunk, progress=progress)
-        return jax.tree.map(np.asarray, outputs)
-    structure = jax.tree.structure(jax.eval_shape(fn, key, *args))
-    folder = store.Folder.open(stream.results, stream.name, identity(stream, fn, key, args))
+    outputs = program(fn, key, stream.chunk, *args, mesh=stream.mesh).out_info
+    folder = _folder(stream, fn, key, num_seeds, args)
     parts = []
     for index in range(-(-num_seeds // stream.chunk)):
-        leaves = folder.read(index) if stream.resume else None
+        leaves = _stored(folder, stream, index, jax.tree.leaves(outputs))
         if leaves is None:
-            first = index * stream.chunk
-            outputs = dd.over_seeds(
-                fn, key, stream.chunk, *args, first_seed=first, chunk=stream.chunk
-            )
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(outputs)]
-            folder.write(index, leaves)
+            leaves = _computed(stream, fn, key, index * stream.chunk, args)
+            if folder is not None:
+                folder.write(index, leaves)
         parts.append(leaves)
         if progress is not None:
             progress(min((index + 1) * stream.chunk, num_seeds), num_seeds)
-    folder.list_chunks()
+    if folder is not None:
+        folder.list_chunks()
     whole = [np.concatenate(leaves)[:num_seeds] for leaves in zip(*parts, strict=True)]
-    return jax.tree.unflatten(structure, whole)
+    return jax.tree.unflatten(jax.tree.structure(outputs), whole)
+
+
+def _folder(stream: Stream, fn, key, num_seeds: int, args: tuple) -> store.Folder | None:
+    """The stream's folder on the process that reads and writes it."""
+    if stream.results is None and jax.process_count() == 1:
+        return None
+    described = identity(stream, fn, key, args)
+    same = {"stream": described, "seeds": num_seeds, "keep": stream.results is not None}
+    processes.require_same(f"the inputs of {stream.name}", store.digest_of_json(same))
+    if stream.results is None or not processes.is_first():
+        return None
+    return store.Folder.open(stream.results, stream.name, described)
+
+
+def _stored(folder: store.Folder | None, stream: Stream, index: int, outputs: list):
+    """The leaves of a chunk that the first process has on its disk, or None."""
+    if stream.results is None or not stream.resume:
+        return None
+    leaves = None if folder is None else folder.read(index)
+    if jax.process_count() == 1:
+        return leaves
+    if not processes.from_first(np.array(leaves is not None)):
+        return None
+    blank = [np.zeros((stream.chunk, *leaf.shape[1:]), leaf.dtype) for leaf in outputs]
+    return processes.from_first(blank if leaves is None else leaves)
+
+
+def _computed(stream: Stream, fn: Callable, key: Array, first_seed: int, args: tuple):
+    """The leaves of the chunk that begins with a seed."""
+    outputs = dd.over_seeds(
+        fn,
+        key,
+        stream.chunk,
+        *args,
+        first_seed=first_seed,
+        chunk=stream.chunk,
+        mesh=stream.mesh,
+    )
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(outputs)]
 
 
 def neighbours(
@@ -111,6 +154,7 @@ def neighbours(
                 progress(arm * total + done, 2 * total)
 
         named = stream._replace(name=f"{stream.name}-{Pair._fields[arm]}")
+        rows = sharding.spread(rows, stream.mesh)
         arms.append(over_seeds(named, fn, arm_key, num_seeds, rows, *args, progress=report))
     return Pair(*arms)
 
@@ -121,12 +165,13 @@ def neighbours(
 def identity(stream: Stream, fn: Callable, key: Array, args: tuple) -> dict[str, Any]:
     """Everything that decides a stream's numbers; the number of seeds is not part of it."""
     device = jax.devices()[0]
-    return {
+    lowered = program(fn, key, stream.chunk, *args, mesh=stream.mesh)
+    found = {
         "name": stream.name,
         "config": dict(stream.config),
         "chunk": stream.chunk,
-        "program": store.digest(jax.jit(fn).lower(key, *args).as_text().encode()),
-        "arguments": _digest_of_arrays(args),
+        "program": store.digest(lowered.as_text().encode()),
+        "arguments": _digest_of_arrays(processes.gather(args)),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "prng": str(jax.random.key_impl(key)),
         "versions": {name: version(name) for name in PACKAGES},
@@ -134,6 +179,9 @@ def identity(stream: Stream, fn: Callable, key: Array, args: tuple) -> dict[str,
         "python": platform.python_version(),
         "device": f"{device.platform} {device.device_kind}, {platform.machine()}",
     }
+    if stream.mesh is None:
+        return found
+    return found | {"layout": {**stream.mesh.shape, "processes": jax.process_count()}}
 
 
 def _digest_of_arrays(tree: PyTree) -> str:

@@ -101,7 +101,8 @@ def run(
         key: base key. num_seeds: of every setting.
         settings: see `grid`; instances of one frozen dataclass of JSON values.
         traced: fields whose numbers become inputs of the compiled program.
-        arguments: pytrees that depend on static fields alone (a database, …), made once per group.
+        arguments: pytrees that depend on static fields alone (a database, …), made once per group;
+            where the stream has a mesh, split a database's rows with `dd.sharding.spread`.
         at_once: settings side by side, as many as the chunk holds by default. With loops whose
             length is traced all of them run as long as the longest: 1 avoids that.
         progress: called with (runs done, all runs) after each chunk.

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
+from dd_jax import sharding
 from experiments.sweeps import chunks, store
 from experiments.sweeps.chunks import Stream
 from experiments.sweeps.store import Folder
@@ -65,6 +66,14 @@ def test_chunks_are_what_one_run_without_them_gives(unbroken):
         np.testing.assert_array_equal(found[name], expected[name])
         np.testing.assert_array_equal(found[name], kept_nothing[name])
     assert len(list(the_folder(folder).path.glob("*.npz"))) == 3
+
+
+def test_a_mesh_gives_the_same_numbers_and_has_a_folder_of_its_own(unbroken, tmp_path):
+    meshed = stream(tmp_path)._replace(mesh=sharding.make_mesh())
+    found = chunks.over_seeds(meshed, draw, KEY, 11, SCALE)
+    np.testing.assert_allclose(found["a"], unbroken[1]["a"], rtol=0, atol=1e-6)
+    assert the_folder(tmp_path).path.name != the_folder(unbroken[0]).path.name
+    assert the_folder(tmp_path).identity["layout"] == {"seeds": 1, "data": 1, "processes": 1}
 
 
 def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):

@@ -1,0 +1,132 @@
+"""What runs on a mesh, beside the same on one device: numbers, communication, memory.
+
+`python mesh_runs.py` uses the devices of one process, `python mesh_runs.py PORT INDEX` those of two
+over loopback. Prints a JSON object.
+"""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from problems import signed
+
+import dd_jax as dd
+from dd_jax import ensemble, processes, sharding
+
+if len(sys.argv) > 1:  # before any array is made
+    jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+
+ROWS = signed(21, 3)
+COUNTED = dd.compress(jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:10]]), ROWS))
+PROBLEM = dd.Problem(dd.losses.logistic(), 0.1, 0.4, row_chunk=2)
+CURATOR = dd.noisy_gd.mechanism(PROBLEM, dd.noisy_gd.Schedule(0.5, 0.01, 1.0, 3, 2))
+ADAPTIVE = dd.requesters.largest_loss(PROBLEM.loss, ROWS)
+# A row that is written twice, beside one that another device holds.
+STREAM = dd.requesters.stack_edits(
+    [dd.deletion(PROBLEM.loss, ROWS, rows) for rows in ([3, 17], [3, 20])]
+)
+FIXED = dd.requesters.fixed_stream(STREAM)
+EDIT = dd.deletion(PROBLEM.loss, ROWS, [5])
+KEY = jax.random.key(0)
+SEEDS = 6
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+
+
+def adaptive(key, database):
+    """Edits that depend on the seed; served by an overlay, since the database is counted."""
+    _, seen = dd.interact(key, CURATOR, ADAPTIVE, database, num_requests=2, observe=(0, 1))
+    return seen.releases, seen.edits.index, seen.projected_initially
+
+
+def fixed(key, database):
+    _, seen = dd.interact(key, CURATOR, FIXED, database, num_requests=2)
+    return seen.releases
+
+
+def descend(key, database):
+    return dd.noisy_gd.run(
+        key, jnp.zeros(3), database, PROBLEM, step_size=0.5, noise_variance=0.01, num_steps=3
+    )
+
+
+def one_interaction(key, database, mesh=None):
+    run = jax.jit(lambda key: dd.interact(key, CURATOR, FIXED, database, num_requests=2, mesh=mesh))
+    return run(key)[1].releases
+
+
+def outputs(mesh, names) -> dict:
+    rows, counted = (sharding.spread(database, mesh) for database in (ROWS, COUNTED))
+    cases = {
+        "adaptive": lambda: dd.over_seeds(adaptive, KEY, SEEDS, counted, chunk=4, mesh=mesh),
+        "pairs": lambda: dd.neighbours(fixed, KEY, SEEDS, rows, EDIT, shared=True, mesh=mesh),
+        "arms": lambda: dd.neighbours(descend, KEY, SEEDS, rows, EDIT, mesh=mesh),
+        "one": lambda: one_interaction(KEY, rows, mesh),
+    }
+    return {name: cases[name]() for name in names}
+
+
+def collectives(fn, database, mesh) -> dict[str, int]:
+    """How often each kind stands in the compiled program."""
+    rows = sharding.spread(database, mesh)
+    text = ensemble.program(fn, KEY, SEEDS, rows, mesh=mesh).compile().as_text()
+    counts = {name: text.count(f" {name}(") for name in COLLECTIVES}
+    return {name: count for name, count in counts.items() if count}
+
+
+def largest_share(mesh) -> int:
+    """The most rows that one device holds."""
+    rows = sharding.spread(ROWS, mesh)
+    leaves = [leaf for leaf in jax.tree.leaves(rows) if leaf.ndim]
+    return max(shard.data.shape[0] for leaf in leaves for shard in leaf.addressable_shards)
+
+
+def difference(found, expected) -> float:
+    """The largest over all leaves; they must have the same shapes."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    return max(float(np.max(np.abs(np.subtract(a, b, dtype=float)))) for a, b in pairs)
+
+
+def measure(cases: dict[tuple[int, int], tuple[str, ...]]) -> dict:
+    alone = outputs(None, {name for names in cases.values() for name in names})
+    found = {}
+    for shape, names in cases.items():
+        mesh = sharding.make_mesh(*shape)
+        meshed = outputs(mesh, names)
+        found["x".join(map(str, shape))] = {
+            "differences": {name: difference(meshed[name], alone[name]) for name in names},
+            "per step": collectives(descend, ROWS, mesh),
+            "largest share": largest_share(mesh),
+        }
+    return found
+
+
+def refusals() -> dict[str, str]:
+    """What two processes do not take."""
+    said = {}
+    for name, attempt in {
+        "mesh": lambda: sharding.make_mesh(1, 1),
+        "inputs": lambda: processes.require_same("the rows", f"{jax.process_index():064x}"),
+    }.items():
+        try:
+            attempt()
+        except dd.InputError as error:
+            said[name] = str(error)
+    return said
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        many = ("adaptive", "pairs")
+        found = measure({(8, 1): many, (1, 8): (*many, "one", "arms"), (2, 4): many})
+        found["per interaction"] = collectives(adaptive, COUNTED, sharding.make_mesh(2, 4))
+        print(json.dumps(found))
+        return
+    found = measure({(4, 1): (), (2, 2): ("adaptive",)}) | {"refused": refusals()}
+    found["broadcast"] = processes.from_first(np.arange(3) * (1 - jax.process_index())).tolist()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
