@@ -1,8 +1,7 @@
 """The command line, `dd-jax`: one module per command, imported only when it is asked for.
 
 A command module has a frozen dataclass `Config` (its fields are the options, its docstring the
-help) and `main(config) -> int`. Exit status: 0 fine, 1 a claim was refuted, 2 bad input, 3 an error
-of the program itself.
+help) and `main(config) -> int`. Exit statuses: see `status`.
 """
 
 import contextlib
@@ -11,11 +10,11 @@ import io
 import itertools
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from dd_jax.cli import compile_cache
+from dd_jax.cli.status import BAD_INPUT, reported
 from dd_jax.errors import InputError
 
 COMMANDS = {
@@ -30,7 +29,6 @@ COMMANDS = {
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
 }
 
-BAD_INPUT, INTERNAL_ERROR = 2, 3
 # JAX folds a seed into 32 bits; larger ones would repeat smaller ones.
 MOST_SEED = 2**32 - 1
 
@@ -59,27 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return BAD_INPUT
-    try:
-        return _run(name, options)
-    except InputError as error:
-        print(f"dd-jax {name}: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except BrokenPipeError:
-        raise  # the reader went away, which is no bad input: see `entry`
-    except OSError as error:
-        print(f"dd-jax {name}: {error}; name another place.", file=sys.stderr)
-        return BAD_INPUT
-    except MemoryError:
-        print(f"dd-jax {name}: out of memory; ask for a smaller run.", file=sys.stderr)
-        return BAD_INPUT
-    except Exception as error:
-        # Status 1 would say that a claim was refuted.
-        traceback.print_exc()
-        print(
-            f"dd-jax {name}: internal error, no claim was judged: {type(error).__name__}: {error}",
-            file=sys.stderr,
-        )
-        return INTERNAL_ERROR
+    return reported(f"dd-jax {name}", lambda: _run(name, options))
 
 
 def _usage() -> str:
@@ -94,7 +72,14 @@ def _run(name: str, options: list[str]) -> int:
     seed = getattr(config, "seed", 0)
     if not 0 <= seed <= MOST_SEED:
         raise InputError(f"--seed {seed}: give a whole number from 0 to {MOST_SEED}.")
-    return command.main(config)
+    devices = getattr(config, "devices", None)
+    if devices is not None:
+        devices.check()
+    if devices is None or not devices.distributed:
+        return command.main(config)
+    from dd_jax.cli.supervise import supervised
+
+    return supervised(f"dd-jax {name}", config, lambda: command.main(config))
 
 
 def _parse(name: str, kind: type, options: list[str]) -> Any:

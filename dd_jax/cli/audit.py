@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
 from dd_jax.cli.output import number, print_json, print_table
 from dd_jax.errors import InputError
 
@@ -52,6 +53,7 @@ class Config:
     """Keep chunks."""
     json: Switch = False
     """Print one JSON object."""
+    devices: DeviceOptions = ONE_DEVICE
 
 
 def main(config: Config) -> int:
@@ -61,6 +63,9 @@ def main(config: Config) -> int:
         raise InputError("give one of a setting, --list, --controls and --coverage; drop the rest.")
     if config.results.exists() and not config.results.is_dir():
         raise InputError(f"--results {config.results} is a file; name a folder.")
+    for name in ("list", "coverage"):
+        if getattr(config, name) and config.devices != ONE_DEVICE:
+            raise InputError(f"--{name} uses no devices; drop --mesh and --distributed.")
     _say("dd-jax audit: starting JAX …")
     run = {"list": _list, "controls": _controls, "coverage": _coverage}
     return run[chosen[0]](config) if chosen else _setting(config)
@@ -94,7 +99,7 @@ def _setting(config: Config) -> int:
         jax.random.key(config.seed),
         audit_runs.DEFAULT_SEEDS[name] if config.seeds is None else config.seeds,
         confidence=0.95 if config.confidence is None else config.confidence,
-        keep=audit_runs.Keep(folder, config.resume),
+        keep=audit_runs.Keep(folder, config.resume, config.devices.make_mesh()),
         say=_say,
         names=config.claim or None,
     )
@@ -195,6 +200,7 @@ def _controls(config: Config) -> int:
 
     rows = run_controls(
         jax.random.key(config.seed),
+        mesh=config.devices.make_mesh(),
         progress=lambda done, total: _say(f"controls: {done} of {total}"),
         **_given(config, "seeds", "replays", "confidence"),
     )

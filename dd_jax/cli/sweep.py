@@ -10,6 +10,7 @@ from typing import Any
 
 import tyro
 
+from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
 from dd_jax.cli.output import json_text, number, print_json, print_table
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
@@ -33,9 +34,9 @@ class Config:
         dd-jax sweep --noise-variance 0.01 0.1 --eps-dd 0.1 0.01 --results noise
 
     Writes sweep.csv and sweep.json, and chunks of seeds under sweep/: a killed sweep goes on where
-    it stopped and ends with the same bytes; a sweep with other settings, data or library versions
-    never uses them. A setting that no plan can meet is listed with the reason. Exit status 1: a
-    mean was above its certified risk bound, beyond what chance explains.
+    it stopped and ends with the same bytes; a sweep with other settings, data, library versions or
+    devices never uses them. A setting that no plan can meet is listed with the reason. Exit status
+    1: a mean was above its certified risk bound, beyond what chance explains.
     """
 
     data: str = "digits-3-vs-8"
@@ -74,6 +75,7 @@ class Config:
     """Use the chunks that are there."""
     json: Switch = False
     """Print one JSON object."""
+    devices: DeviceOptions = ONE_DEVICE
 
 
 _GRID = ("l2", "eps_dp", "eps_dd", "noise_variance", "clip_norm", "step_size")
@@ -87,7 +89,7 @@ def main(config: Config) -> int:
     print("dd-jax sweep: starting JAX …", file=sys.stderr, flush=True)
     import jax
 
-    from dd_jax import data
+    from dd_jax import data, processes, sharding
     from experiments.sweeps import deletion as deletion_sweep
     from experiments.sweeps import progress, sweep
     from experiments.sweeps.chunks import Stream
@@ -95,7 +97,12 @@ def main(config: Config) -> int:
     dataset = data.load(config.data)
     questions = _questions(config, dataset, sweep.grid, deletion_sweep.Question)
     start = time.monotonic()
-    stream = Stream(config.results / "sweep", config.data, {}, config.chunk, config.resume)
+    mesh = config.devices.make_mesh()
+    stream = Stream(config.results / "sweep", config.data, {}, config.chunk, config.resume, mesh)
+
+    def arguments(setting):
+        train, test = deletion_sweep.first_records(dataset, setting.n)
+        return sharding.spread(train, mesh), test
 
     def run(settings):
         label = f"{len(settings)} settings × {config.seeds} seeds"
@@ -107,14 +114,14 @@ def main(config: Config) -> int:
                 config.seeds,
                 settings,
                 traced=deletion_sweep.TRACED,
-                arguments=lambda setting: deletion_sweep.first_records(dataset, setting.n),
+                arguments=arguments,
                 at_once=1,  # a setting takes its own number of steps, not the most of all
                 progress=tick,
             )
 
     rows = _rows(deletion_sweep.answers(questions, run), config)
     values = _values(config, rows)
-    files = _save(config, rows, values)
+    files = _save(config, rows, values) if processes.is_first() else []
     if config.json:
         print_json(values | {"seconds": round(time.monotonic() - start, 1), "files": files})
     else:
