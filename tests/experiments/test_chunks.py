@@ -128,6 +128,14 @@ def test_what_decides_the_numbers_names_the_folder(changed, fn, key, scale, tmp_
     assert Folder.open(tmp_path, "x", first).path != Folder.open(tmp_path, "x", other).path
 
 
+def test_compiler_flags_count(monkeypatch):
+    given = (stream(None), draw, KEY, (SCALE,))
+    before = chunks.identity(*given)
+    assert chunks.identity(*given) == before
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    assert chunks.identity(*given) != before
+
+
 def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatch):
     def identity(constant):
         def fn(key):

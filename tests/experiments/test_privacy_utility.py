@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 import dd_jax as dd
 from dd_jax.guarantees import utility
@@ -49,6 +50,16 @@ def test_known_exponents_are_found():
         assert fitted[name].low < power < fitted[name].high
         assert not fitted[name].low < fitted[name].stated < fitted[name].high
     assert fitted["q d/(ε_dp n²)"].high < 1
+
+
+def test_the_intervals_of_all_exponents_hold_together():
+    risk, columns = made_up(-1.0, -2.0)
+    fit = utility_order.exponents(risk, columns, 0.96)["q d/(ε_dp n²)"]
+    blocks = np.log([block.mean(axis=0) for block in np.split(risk, utility_order.BLOCKS)])
+    slopes = [np.polyfit(np.log(columns["scale"]), block, 1)[0] for block in blocks]
+    each = 1 - 0.04 / 4  # in q d/(ε_dp n²), ε_dp, n and d
+    low, high = stats.t.interval(each, len(slopes) - 1, np.mean(slopes), stats.sem(slopes))
+    assert (fit.value, fit.low, fit.high) == pytest.approx((np.mean(slopes), low, high))
 
 
 def test_what_does_not_vary_has_no_exponent():
