@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from dd_jax import processes, sharding
-from dd_jax.databases import RowShard, overlay, stack_slots
+from dd_jax.databases import RowShard, overlay
 from dd_jax.errors import InputError
 from dd_jax.types import Edit, apply_edit, check_edit
 
@@ -110,12 +110,12 @@ def _both_arms(fn: Callable) -> Callable:
     """`fn` on a database and its neighbour, a batch of two; the same object for the same fn."""
 
     def both(keys, database, edit, args):
-        empty = overlay(database, edit.index.shape[0])
-        arms = stack_slots(empty, empty.write(0, edit))
-        # The base has no arm axis: it is there once.
-        axes = jax.tree.map(lambda _: 0, arms)
+        absent = overlay(database, edit.index.shape[0]).write(0, edit)
+        written = jnp.stack([jnp.zeros_like(absent.written), absent.written])
+        # Whether the edit was made is all that has an arm axis; rows, old and new, are there once.
+        axes = dataclasses.replace(jax.tree.map(lambda _: None, absent), written=0)
         run = jax.vmap(lambda key, rows: fn(key, rows, *args), in_axes=(0, axes))
-        return run(keys, dataclasses.replace(arms, base=database))
+        return run(keys, dataclasses.replace(absent, written=written))
 
     return both
 
@@ -164,7 +164,8 @@ def neighbours(
         shared: run both arms in one batch over the rows that they share, with no second copy of
             the database; `fn` is then given an `Overlay`, so it may use the database through
             `dd_jax.erm` and `dd.interact` alone. The same numbers, up to rounding.
-        *args, chunk, mesh, progress: as in `over_seeds`.
+        *args, chunk, mesh, progress: as in `over_seeds`; a chunk counts runs, so where they are
+            shared it holds both arms of half as many seeds.
     """
     check_edit(database, edit)
     if noise not in ("independent", "common"):
@@ -172,6 +173,8 @@ def neighbours(
     present_key, absent_key = jax.random.split(key)
     if noise == "common":
         absent_key = jax.random.clone(present_key)
+    if shared:
+        chunk = (min(DEFAULT_CHUNK, num_seeds) if chunk is None else chunk) // 2 or 1
     run = functools.partial(over_seeds, chunk=chunk, mesh=mesh, progress=progress)
     if shared:
         keys = jnp.stack([present_key, absent_key])

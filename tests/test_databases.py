@@ -89,26 +89,37 @@ def test_edits_of_a_counted_database_count_single_records():
     )
 
 
-CHASER = dd.requesters.largest_loss(LOSS, signed(20, 3))
+CHASER = dd.requesters.largest_loss(LOSS, signed(30, 3))
 
 
-def last_models(key, database, overlay):
-    requester = CHASER
+def chased(key, database, overlay):
+    """20 requests that each depend on the release before them."""
     curator, transcript = dd.interact(
-        key, CURATOR, requester, database, num_requests=3, observe=(0, 2), overlay=overlay
+        key, CURATOR, CHASER, database, num_requests=20, observe=range(20), overlay=overlay
     )
     return transcript, dd.expand(curator.database)
 
 
+copied, overlaid = (functools.partial(chased, overlay=overlay) for overlay in (False, True))
+
+
+def within_a_millionth(a, b):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-6), a, b)
+
+
 def test_adaptive_edits_of_an_overlay_make_the_same_interaction():
-    plain = dd.over_seeds(
-        functools.partial(last_models, overlay=False), jax.random.key(0), 6, signed(20, 3)
-    )
-    over = dd.over_seeds(
-        functools.partial(last_models, overlay=True), jax.random.key(0), 6, signed(20, 3)
-    )
-    close(plain, over)
+    plain = dd.over_seeds(copied, jax.random.key(0), 6, signed(30, 3))
+    over = dd.over_seeds(overlaid, jax.random.key(0), 6, signed(30, 3))
+    within_a_millionth(plain, over)
     assert len(np.unique(plain[0].edits.index, axis=0)) > 1, "the seeds' edits differ"
+
+
+def test_an_interaction_on_a_counted_database_is_the_one_on_its_rows():
+    compact = databases.counted(signed(6, 3), [9, 1, 4, 0, 5, 11])
+    within_a_millionth(
+        dd.over_seeds(overlaid, jax.random.key(1), 6, compact),
+        dd.over_seeds(copied, jax.random.key(1), 6, dd.expand(compact)),
+    )
 
 
 def test_an_overlay_never_holds_a_database_per_seed():

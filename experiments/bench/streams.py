@@ -1,12 +1,13 @@
 """Whole interactions: what pairs, multiplicities, adaptive edits and long streams cost."""
 
+import time
 from collections.abc import Callable
 
 import jax
 import numpy as np
 
 import dd_jax as dd
-from dd_jax import databases, requesters
+from dd_jax import databases, ensemble, erm, requesters
 from dd_jax.noisy_gd import Schedule
 from experiments.bench import forms
 
@@ -16,14 +17,27 @@ N, D, SEEDS = 10_000, 50, 1024
 
 def ratios(n: int = N, d: int = D, seeds: int = SEEDS, requests: int = 20) -> dict[str, float]:
     """Cost of each form over its plain counterpart."""
+    overhead, over_gradients = request_overhead(n, d, requests=50 * requests)
     return {
         "pair_over_one_arm": pair(n, d, seeds),
+        "pair_memory_over_one_arm": pair_memory(n, d, seeds),
         "multiplicities_over_distinct": multiplicities(n // 10, d, seeds, copies=1_000),
         "adaptive_overlay_over_fixed_stream": adaptive(n, d, seeds, requests),
         "overlay_bytes": overlay_bytes(n, d, seeds, requests),
-        "request_overhead": overhead(n, d, requests=50 * requests),
+        "request_overhead": overhead,
+        "request_overhead_with_noise": over_gradients,
         "host_loop_over_scan": host_loop(n, d, requests=10 * requests),
     }
+
+
+def best_ratio(first: Callable, second: Callable, repeats: int = 5) -> float:
+    """Shortest processor time of the first call over that of the second, taken in turns."""
+    seconds = _best_times({"first": first, "second": second}, repeats)
+    return seconds["first"] / seconds["second"]
+
+
+def _best_times(calls: dict[str, Callable], repeats: int) -> dict[str, float]:
+    return forms.best_times(calls, repeats=repeats, clock=time.process_time)
 
 
 def _curator(learn_steps: int = 0, delete_steps: int = 10) -> dd.Mechanism:
@@ -64,24 +78,46 @@ def _release(curator, requester, requests: int, overlay: bool) -> Callable:
     return release
 
 
-def _seconds(release: Callable, database: dd.Labelled) -> float:
-    jitted = jax.jit(release)
-    return forms.best_time(lambda: jitted(jax.random.key(0), database), repeats=2)
-
-
 def pair(n: int, d: int, seeds: int) -> float:
     """Both arms of a neighbouring pair in one batch, over one arm."""
-    database, _ = forms.logistic_inputs(n, d, 1)
-    curator = _curator(learn_steps=10)
-    edit = dd.deletion(forms.logistic_problem().loss, database, [0])
+    database, edit = _neighbour(n, d)
+    learn = _curator(learn_steps=10).learn
 
     def one():
-        return dd.over_seeds(curator.learn, jax.random.key(0), seeds, database)
+        return dd.over_seeds(learn, jax.random.key(0), seeds, database)
 
     def both():
-        return dd.neighbours(curator.learn, jax.random.key(0), seeds, database, edit, shared=True)
+        return dd.neighbours(learn, jax.random.key(0), seeds, database, edit, shared=True)
 
-    return forms.best_time(both, repeats=3) / forms.best_time(one, repeats=3)
+    return best_ratio(both, one)
+
+
+def _neighbour(n: int, d: int) -> tuple[dd.Labelled, dd.Edit]:
+    database, _ = forms.logistic_inputs(n, d, 1)
+    return database, dd.deletion(forms.logistic_problem().loss, database, [0])
+
+
+def pair_memory(n: int, d: int, seeds: int) -> float:
+    """Bytes of the compiled program for every record of the database: both arms over one arm."""
+    learn = _curator(learn_steps=10).learn
+
+    def one(n: int) -> int:
+        return _chunk_bytes(learn, seeds, jax.random.key(0), _neighbour(n, d)[:1])
+
+    def both(n: int) -> int:
+        keys = jax.random.split(jax.random.key(0))
+        return _chunk_bytes(ensemble._both_arms(learn), seeds // 2, keys, (*_neighbour(n, d), ()))
+
+    return record_bytes(both, n) / record_bytes(one, n)
+
+
+def _chunk_bytes(fn: Callable, seeds: int, key: jax.Array, args: tuple) -> int:
+    return forms.peak_bytes(ensemble._one_chunk, fn, seeds, None, key, np.uint32(0), args)
+
+
+def record_bytes(program_bytes: Callable[[int], int], n: int) -> float:
+    """What a program's memory grows by with a record: the database and every copy of it."""
+    return (program_bytes(2 * n) - program_bytes(n)) / n
 
 
 def multiplicities(distinct: int, d: int, seeds: int, copies: int) -> float:
@@ -89,7 +125,9 @@ def multiplicities(distinct: int, d: int, seeds: int, copies: int) -> float:
     database, params = forms.logistic_inputs(distinct, d, seeds)
     counted = databases.counted(database, np.full(distinct, copies))
     gradient = forms.batched(forms.logistic_problem())
-    return forms.best_time(gradient, params, counted) / forms.best_time(gradient, params, database)
+    return best_ratio(
+        lambda: gradient(params, counted), lambda: gradient(params, database), repeats=15
+    )
 
 
 def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
@@ -100,13 +138,13 @@ def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
     database, _ = forms.logistic_inputs(n, d, 1)
     curator = _curator()
 
-    def seconds(requester: dd.Requester, overlay: bool) -> float:
+    def stream(requester: dd.Requester, overlay: bool) -> Callable:
         release = _release(curator, requester, requests, overlay)
-        return forms.best_time(
-            lambda: dd.over_seeds(release, jax.random.key(0), seeds, database), repeats=2
-        )
+        return lambda: dd.over_seeds(release, jax.random.key(0), seeds, database)
 
-    return seconds(_coins(database), True) / seconds(_fixed(database, requests), False)
+    return best_ratio(
+        stream(_coins(database), True), stream(_fixed(database, requests), False), repeats=2
+    )
 
 
 def overlay_bytes(n: int, d: int, seeds: int, requests: int) -> int:
@@ -118,14 +156,47 @@ def overlay_bytes(n: int, d: int, seeds: int, requests: int) -> int:
     return size + seeds * (total - size)
 
 
-def overhead(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
-    """Share of a request's time that is not its gradient steps, for one seed."""
+def request_overhead(n: int, d: int, requests: int, delete_steps: int = 50) -> tuple[float, float]:
+    """Share of a request's time beyond its noisy steps, and beyond their gradients; one seed."""
     database, params = forms.logistic_inputs(n, d, 1)
-    release = _release(_curator(0, delete_steps), _fixed(database, requests), requests, False)
-    stream = _seconds(release, database)
-    steps = forms.noisy_steps(forms.logistic_problem(), delete_steps * requests)
-    work = forms.best_time(steps, params, database, repeats=2)
-    return stream / work - 1
+    stream = jax.jit(
+        _release(_curator(0, delete_steps), _fixed(database, requests), requests, False)
+    )
+    noisy, plain = (_steps(delete_steps * requests, noise) for noise in (forms.NOISE, None))
+    calls = {
+        "stream": lambda: stream(jax.random.key(0), database),
+        "noisy": lambda: noisy(jax.random.key(0), params[0], database),
+        "plain": lambda: plain(jax.random.key(0), params[0], database),
+    }
+    seconds = _best_times(calls, repeats=2)
+    stream_seconds = seconds["stream"]
+    return stream_seconds / seconds["noisy"] - 1, stream_seconds / seconds["plain"] - 1
+
+
+def _steps(num_steps: int, noise: float | None) -> Callable:
+    """`(key, params, database) -> params` after steps of one model, in the curator's form."""
+    problem = forms.logistic_problem()
+
+    def noisy(key, params, database):
+        return dd.noisy_gd.run(
+            key,
+            params,
+            database,
+            problem,
+            step_size=forms.STEP_SIZE,
+            noise_variance=noise,
+            num_steps=num_steps,
+        )
+
+    def plain(key, params, database):
+        del key
+
+        def step(params, _):
+            return params - forms.STEP_SIZE * erm.gradient(problem, params, database), None
+
+        return jax.lax.scan(step, params, None, num_steps)[0]
+
+    return jax.jit(plain if noise is None else noisy)
 
 
 def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
@@ -134,8 +205,7 @@ def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
     curator = _curator(0, delete_steps)
     loss = forms.logistic_problem().loss
     edits = [dd.deletion(loss, database, [row]) for row in range(requests)]
-    release = _release(curator, _fixed(database, requests), requests, False)
-    scan = _seconds(release, database)
+    scan = jax.jit(_release(curator, _fixed(database, requests), requests, False))
 
     def loop():
         _, transcript = dd.drive(
@@ -147,4 +217,4 @@ def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
         )
         return transcript.releases
 
-    return forms.best_time(loop, repeats=2) / scan
+    return best_ratio(loop, lambda: scan(jax.random.key(0), database), repeats=3)

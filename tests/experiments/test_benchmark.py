@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -53,7 +54,33 @@ def test_a_cell_measures_ratios_of_the_same_run(monkeypatch):
 def test_streams_are_measured():
     found = streams.ratios(n=200, d=3, seeds=4, requests=1)
     assert found.pop("request_overhead") > -1
+    assert found.pop("request_overhead_with_noise") > -1
     assert all(value > 0 for value in found.values())
+
+
+def test_steps_without_noise_are_the_gradient_work_of_the_noisy_ones():
+    """The overhead of a request is measured against the same steps in the same form."""
+    database, params = forms.logistic_inputs(30, 3, 1)
+    quiet, plain = (
+        streams._steps(7, noise)(jax.random.key(0), params[0], database) for noise in (0.0, None)
+    )
+    np.testing.assert_allclose(quiet, plain, atol=1e-6)
+    assert np.abs(np.asarray(plain - params[0])).max() > 0.01
+
+
+def test_a_second_copy_of_the_database_would_show():
+    """A record is 5 features and a label of 4 bytes, in each copy."""
+
+    def bytes_of(n, copies):
+        database, params = forms.logistic_inputs(n, 5, 2)
+        stack = jax.tree.map(lambda leaf: np.stack([leaf] * copies), database)
+        step = jax.vmap(lambda theta, rows: erm.gradient(forms.logistic_problem(), theta, rows))
+        return forms.peak_bytes(jax.jit(step), params[:copies], stack)
+
+    one, two = (streams.record_bytes(lambda n, c=c: bytes_of(n, c), 3_000) for c in (1, 2))
+    assert one >= 4 * 6
+    assert two > 1.9 * one
+    assert streams.pair_memory(3_000, 5, 4) == pytest.approx(1, abs=0.05)
 
 
 def test_an_overlays_state_is_one_base_and_slots_per_seed():
