@@ -125,11 +125,12 @@ def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]
     """
     _check_work(service.plan, len(service.stream), seeds)
     loss, train = service.problem.loss, service.train
-    mechanism, releases = _programs(service.problem, service.plan)
+    learn, delete, releases = _programs(service.problem, service.plan)
     stream = requesters.stack_edits([dd.deletion(loss, train, rows) for rows in service.stream])
     run_key, *timing_keys = _keys(np.uint32(seed))
     say("compiling, and timing one model")
-    seconds = _timed(mechanism, train, dd.deletion(loss, train, service.stream[0]), *timing_keys)
+    edit = dd.deletion(loss, train, service.stream[0])
+    seconds = _timed(learn, delete, train, edit, *timing_keys)
     longest = seeds * (seconds.learn + len(service.stream) * seconds.request)
     say(f"learning and serving {seeds} seeds, in at most about {longest:.3g} s")
 
@@ -142,8 +143,8 @@ def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]
 
 
 @functools.lru_cache(maxsize=8)
-def _programs(problem: dd.Problem, plan: dd.Plan) -> tuple[dd.Mechanism, Callable]:
-    """The curator, and all releases of its interaction; the same objects, so nothing retraces.
+def _programs(problem: dd.Problem, plan: dd.Plan):
+    """Learning, deletion, and all releases of an interaction; the same objects every time.
 
     The stream is an input of the program, so that other rows need no other program.
     """
@@ -156,7 +157,7 @@ def _programs(problem: dd.Problem, plan: dd.Plan) -> tuple[dd.Mechanism, Callabl
         )
         return transcript.releases
 
-    return mechanism, releases
+    return jax.jit(mechanism.learn), jax.jit(mechanism.delete), releases
 
 
 @jax.jit
@@ -176,12 +177,12 @@ def _check_work(plan: dd.Plan, requests: int, seeds: int) -> None:
         )
 
 
-def _timed(mechanism, train, edit, learn_key, delete_key) -> Seconds:
+def _timed(learn, delete, train, edit, learn_key, delete_key) -> Seconds:
     """Both programs compiled ahead and run apart, as a curator with one model would."""
     start = time.perf_counter()
-    lowered = jax.jit(mechanism.learn).lower(learn_key, train)
+    lowered = learn.lower(learn_key, train)
     learn, state = lowered.compile(), lowered.out_info
-    delete = jax.jit(mechanism.delete).lower(delete_key, train, edit, state).compile()
+    delete = delete.lower(delete_key, train, edit, state).compile()
     compiled = time.perf_counter() - start
     model, learned = _clocked(lambda: learn(learn_key, train))
     _, served = _clocked(lambda: delete(delete_key, train, edit, model))
