@@ -16,6 +16,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
 from dd_jax.host_rows import HostRows
@@ -74,9 +75,21 @@ def _one_or_many(scores: LinearScores, row_chunk: int | None) -> Callable:
         return one(params, records, clip_norm, weight)
 
     # A rule for batches cannot be differentiated backwards; the plain form, of the same value, can.
-    @summed.defjvp
+    # By what moves alone: rows at rest may hold a zero vector, whose norm has no derivative.
+    @functools.partial(summed.defjvp, symbolic_zeros=True)
     def _(primals, tangents):
-        return summed(*primals), jax.jvp(plain, primals, tangents)[1]
+        leaves, structure = jax.tree.flatten(primals)
+        moves = {
+            place: tangent
+            for place, tangent in enumerate(jax.tree.leaves(tangents))
+            if not isinstance(tangent, SymbolicZero)
+        }
+
+        def of_what_moves(moving):
+            return plain(*structure.unflatten([moving.get(i, x) for i, x in enumerate(leaves)]))
+
+        at = {place: leaves[place] for place in moves}
+        return summed(*primals), jax.jvp(of_what_moves, (at,), (moves,))[1]
 
     return summed
 
