@@ -10,7 +10,7 @@ the transfer is not hidden behind the computation.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -34,7 +34,7 @@ class _Source:
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=(), meta_fields=("source", "domain")
+    jax.tree_util.register_dataclass, data_fields=(), meta_fields=("source", "domain", "precision")
 )
 @dataclass(frozen=True)
 class HostRows(Form):
@@ -45,10 +45,13 @@ class HostRows(Form):
     Attributes:
         source: the arrays.
         domain: where set, every record is moved into it when it is fetched.
+        precision: where set, the type that floating-point numbers get once they are on the device;
+            they arrive there as singles, since JAX's callbacks know no `jax.enable_x64`.
     """
 
     source: _Source
     domain: Domain | None = None
+    precision: Any = None
 
     def size(self) -> int:
         """N, the number of records."""
@@ -56,9 +59,10 @@ class HostRows(Form):
 
     def example(self) -> PyTree:
         """One blank row of the right shapes."""
-        return jax.tree.map(
-            lambda leaf: jnp.zeros((1, *leaf.shape[1:]), _dtype(leaf)), self.source.leaves
+        blank = jax.tree.map(
+            lambda leaf: jnp.zeros((1, *leaf.shape[1:]), self._arrives_as(leaf)), self.source.leaves
         )
+        return self._in_precision(blank)
 
     def stored(self) -> tuple[PyTree, ...]:
         """The arrays."""
@@ -93,7 +97,7 @@ class HostRows(Form):
                 int(jnp.sum(~domain.project(jax.tree.map(jnp.asarray, rows))[1]))
                 for _, rows in self._blocks()
             )
-        return HostRows(self.source, domain), jnp.asarray(outside, jnp.int32)
+        return replace(self, domain=domain), jnp.asarray(outside, jnp.int32)
 
     def _blocks(self):
         for first in range(0, self.size(), CHECKED_ROWS):
@@ -103,19 +107,32 @@ class HostRows(Form):
     def _fetch(self, take: Callable, where: Array, shape: tuple[int, ...]) -> PyTree:
         leaves = self.source.leaves
         shapes = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((*shape, *leaf.shape[1:]), _dtype(leaf)), leaves
+            lambda leaf: jax.ShapeDtypeStruct((*shape, *leaf.shape[1:]), self._arrives_as(leaf)),
+            leaves,
         )
 
         def fetch(where):
-            return jax.tree.map(lambda leaf: np.asarray(take(leaf, where), _dtype(leaf)), leaves)
+            return jax.tree.map(
+                lambda leaf, like: np.asarray(take(leaf, where), like.dtype), leaves, shapes
+            )
 
-        records = jax.pure_callback(fetch, shapes, where, vmap_method="broadcast_all")
+        arrived = jax.pure_callback(fetch, shapes, where, vmap_method="broadcast_all")
+        records = self._in_precision(arrived)
         return records if self.domain is None else self.domain.project(records)[0]
 
+    def _arrives_as(self, leaf: Any) -> np.dtype:
+        """The type of a leaf's numbers: of single precision unless 64 bits are enabled."""
+        if self.precision is None:
+            return jax.dtypes.canonicalize_dtype(leaf.dtype)
+        with jax.enable_x64(False):
+            return jax.dtypes.canonicalize_dtype(leaf.dtype)
 
-def _dtype(leaf: Any) -> np.dtype:
-    """The type that a leaf has on the device: of single precision unless 64 bits are enabled."""
-    return jax.dtypes.canonicalize_dtype(leaf.dtype)
+    def _in_precision(self, records: PyTree) -> PyTree:
+        if self.precision is None:
+            return records
+        return jax.tree.map(
+            lambda leaf: leaf.astype(self.precision) if leaf.dtype == np.float32 else leaf, records
+        )
 
 
 def on_host(database: PyTree) -> HostRows:

@@ -7,12 +7,14 @@ rounded away.
 
 import functools
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from dd_jax.host_rows import HostRows
 from dd_jax.interaction import Observation, Requester
 from dd_jax.types import Edit
 
@@ -30,16 +32,40 @@ def too_coarse(outputs: PyTree) -> bool:
 
     Args:
         outputs: leaves with a leading seed axis. Whole numbers and double precision are left out,
-            and numbers that are the same in every seed, which are taken for ones without noise.
+            and numbers that are the same in every seed (see `stands_still`).
     """
+
+    def coarse(leaf):
+        ulp = np.finfo(np.float32).eps * np.abs(leaf).max(axis=0).astype(np.float64)
+        spread = leaf.astype(np.float64).std(axis=0)
+        return _moves(leaf) & (spread < SAFE_ULPS * ulp)
+
+    return any(np.any(coarse(leaf)) for leaf in _singles(outputs))
+
+
+def stands_still(outputs: PyTree) -> bool:
+    """Whether a single-precision output is the same in every seed, and no whole number (a code).
+
+    It has no noise, or noise so small that all of it was rounded away; only a run in double
+    precision can tell.
+    """
+    return any(np.any(~_moves(leaf) & (leaf[0] % 1 != 0)) for leaf in _singles(outputs))
+
+
+def moves_again(single: PyTree, double: PyTree) -> bool:
+    """Whether a number that stands still in single precision has noise in double."""
+    pairs = zip(jax.tree.leaves(single), jax.tree.leaves(double), strict=True)
+    return any(np.any(_moves(np.asarray(b)) & ~_moves(np.asarray(a))) for a, b in pairs)
+
+
+def _singles(outputs: PyTree) -> list[np.ndarray]:
     leaves = [np.asarray(leaf)[:LOOKED_AT] for leaf in jax.tree.leaves(outputs)]
-    return any(_leaf_too_coarse(leaf) for leaf in leaves if leaf.dtype == np.float32)
+    return [leaf for leaf in leaves if leaf.dtype == np.float32]
 
 
-def _leaf_too_coarse(leaf: np.ndarray) -> bool:
-    ulp = np.finfo(np.float32).eps * np.abs(leaf).max(axis=0).astype(np.float64)
-    spread = leaf.astype(np.float64).std(axis=0)
-    return bool(np.any((spread > 0) & (spread < SAFE_ULPS * ulp)))
+def _moves(leaf: np.ndarray) -> np.ndarray:
+    """Which numbers are not the same in every seed."""
+    return np.any(leaf != leaf[0], axis=0)
 
 
 def announce() -> None:
@@ -48,18 +74,20 @@ def announce() -> None:
         "the releases spread by less than 100 units in the last place of single precision; the "
         "interactions were run again in double precision.",
         PrecisionNotice,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
 def cast(tree: PyTree, dtype) -> PyTree:
-    """Floating-point leaves in this precision, the others as they are."""
+    """Floating-point leaves in this precision, the others as they are; host rows when fetched."""
 
     def leaf(array):
+        if isinstance(array, HostRows):
+            return replace(array, precision=dtype)
         floating = jnp.issubdtype(jnp.result_type(array), jnp.floating)
         return jnp.asarray(array, dtype) if floating else jnp.asarray(array)
 
-    return jax.tree.map(leaf, tree)
+    return jax.tree.map(leaf, tree, is_leaf=lambda node: isinstance(node, HostRows))
 
 
 @functools.lru_cache(maxsize=64)

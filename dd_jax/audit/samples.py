@@ -158,7 +158,7 @@ def neighbouring_releases(
 
     Compiled once for one mechanism, requester and schedule of observations: databases, alternatives
     and keys may vary. Releases that spread by less than 100 units in the last place of single
-    precision are made again in double precision, and a `PrecisionNotice` says so.
+    precision, or not at all, are made again in double precision, and a `PrecisionNotice` says so.
 
     Args:
         key: base key; the arms have independent coins.
@@ -179,8 +179,9 @@ def neighbouring_releases(
         A `Pair` of releases, leaves of shape (seeds, releases, …).
 
     Raises:
-        InputError: a record outside the domain, a request out of range, or interactions in which
-            the request leaves the rows alone.
+        InputError: a record outside the domain, a request out of range, interactions in which the
+            request leaves the rows alone, or a mechanism that stays in single precision where its
+            noise needs double.
     """
     check_database(database, mechanism)
     check_edit(database, alternative, mechanism.domain)
@@ -197,12 +198,7 @@ def neighbouring_releases(
         return neighbours(one, coins, seeds, database, alternative, rows, **how)
 
     pair = run(requester, database, alternative)
-    if precision.too_coarse([arm.releases for arm in pair]):
-        precision.announce()
-        with jax.enable_x64(True):
-            double = precision.cast((database, alternative), jnp.float64)
-            # As NumPy arrays: outside this block JAX would round them again.
-            pair = jax.tree.map(np.asarray, run(precision.in_double(requester), *double))
+    pair = _resolved(run, pair, requester, database, alternative)
     kept = sum(int(np.sum(~np.asarray(arm.deleted))) for arm in pair)
     if kept:
         raise InputError(
@@ -210,6 +206,28 @@ def neighbouring_releases(
             f"row {np.asarray(rows).tolist()}; name the request that deletes the record."
         )
     return Pair(pair.present.releases, pair.absent.releases)
+
+
+def _resolved(run, pair: Pair, requester, database, alternative) -> Pair:
+    """The pair, or one made in double precision where single is too coarse for its noise."""
+    single = [arm.releases for arm in pair]
+    coarse = precision.too_coarse(single)
+    if not coarse and not precision.stands_still(single):
+        return pair
+    with jax.enable_x64(True):
+        double = precision.cast((database, alternative), jnp.float64)
+        # As NumPy arrays: outside this block JAX would round them again.
+        again = jax.tree.map(np.asarray, run(precision.in_double(requester), *double))
+    releases = [arm.releases for arm in again]
+    if precision.too_coarse(releases):
+        raise InputError(
+            "the mechanism makes numbers of float32 that are too coarse for its noise, whatever "
+            "its database holds; give its models and noise the type of the records."
+        )
+    if not coarse and not precision.moves_again(single, releases):
+        return pair
+    precision.announce()
+    return again
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.audit import neighbouring_releases
-from dd_jax.audit.precision import PrecisionNotice, too_coarse
+from dd_jax.audit.precision import PrecisionNotice, stands_still, too_coarse
 from dd_jax.requesters import fixed_stream
 
 DATABASE = jnp.array([[1.0], [0.5], [-0.5], [1.0]])
@@ -17,13 +17,13 @@ PROBLEM = dd.Problem(dd.losses.linear(), 1.0)
 STREAM = fixed_stream(dd.Edit(jnp.zeros((1, 1), jnp.int32), jnp.array([[[0.25]]])))
 
 
-def releases(noise_variance: float):
+def releases(noise_variance: float, database=DATABASE, curator=dd.noisy_gd.mechanism):
     schedule = dd.noisy_gd.Schedule(0.5, noise_variance, noise_variance, 30, 30)
     return neighbouring_releases(
         jax.random.key(0),
-        dd.noisy_gd.mechanism(PROBLEM, schedule),
+        curator(PROBLEM, schedule),
         STREAM,
-        DATABASE,
+        database,
         dd.replacement([0], jnp.array([[-1.0]])),
         num_requests=1,
         request=1,
@@ -46,13 +46,31 @@ def test_noise_above_the_limit_stays_in_single_precision():
     assert spread == pytest.approx(stationary_std(1e-6), rel=0.15)
 
 
-def test_noise_below_it_is_run_in_double_precision_and_announced():
-    """At σ = 1e-8 single precision would show its own rounding; the right spread is recovered."""
+@pytest.mark.parametrize(
+    ("noise_variance", "rows"),
+    [(1e-16, DATABASE), (1e-24, DATABASE), (1e-24, dd.on_host(np.asarray(DATABASE)))],
+    ids=["rounded", "rounded away", "rows on the host"],
+)
+def test_noise_below_it_is_run_in_double_precision_and_announced(noise_variance, rows):
+    """At σ = 1e-8 single precision would show its own rounding, at 1e-12 no noise at all; the right
+    spread is recovered.
+    """
     with pytest.warns(PrecisionNotice, match="run again in double precision"):
-        pair = releases(1e-16)
+        pair = releases(noise_variance, rows)
     assert pair.present.dtype == np.float64
-    assert np.std(pair.present) == pytest.approx(stationary_std(1e-16), rel=0.15)
+    assert np.std(pair.present) == pytest.approx(stationary_std(noise_variance), rel=0.15)
     assert np.mean(pair.present) == pytest.approx((0.25 + 0.5 - 0.5 + 1) / 4, abs=1e-8)
+
+
+def test_a_mechanism_that_stays_in_single_precision_is_refused():
+    def rounded(problem, schedule):
+        curator = dd.noisy_gd.mechanism(problem, schedule)
+        return curator._replace(
+            publish=lambda key, state: curator.publish(key, state).astype(jnp.float32)
+        )
+
+    with pytest.raises(dd.InputError, match="makes numbers of float32 that are too coarse"):
+        releases(1e-14, curator=rounded)
 
 
 def test_what_counts_as_too_coarse():
@@ -63,5 +81,9 @@ def test_what_counts_as_too_coarse():
     assert not too_coarse(fine.astype(np.float32))
     assert too_coarse([fine.astype(np.float32), coarse.astype(np.float32)])
     assert not too_coarse(coarse), "double precision"
-    assert not too_coarse(np.full((50, 1), 3, np.float32)), "no noise at all"
+    still = np.full((50, 1), 0.3, np.float32)
+    assert not too_coarse(still), "no noise at all"
+    assert stands_still(still)
+    assert not stands_still(np.ones((50, 1), np.float32)), "a code"
+    assert not stands_still(fine.astype(np.float32))
     assert not too_coarse(np.arange(50))
