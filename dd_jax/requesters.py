@@ -1,16 +1,16 @@
 """Update requesters (`dfn:updreq`): fixed, random and adversarial streams, and an adaptive one."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from dd_jax.errors import InputError
-from dd_jax.interaction import Observation, Requester
+from dd_jax.interaction import Observation, Requester, stack
 from dd_jax.losses.base import Loss, deletion
-from dd_jax.types import Edit, is_concrete, num_records
+from dd_jax.types import Edit, num_records
 
 
 def stack_edits(edits: list[Edit]) -> Edit:
@@ -22,13 +22,7 @@ def stack_edits(edits: list[Edit]) -> Edit:
         raise InputError(
             f"the stream's edits have sizes {sorted(sizes)}; give every edit the same r."
         )
-    # On the host where values are known: nothing needs compiling, however long the stream.
-    stack = _stack_on_host if is_concrete(edits) else jnp.stack
-    return jax.tree.map(lambda *leaves: stack(leaves), *edits)
-
-
-def _stack_on_host(leaves) -> Array:
-    return jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
+    return stack(edits)
 
 
 def fixed_stream(stream: Edit) -> Requester:
@@ -49,6 +43,11 @@ def fixed_stream(stream: Edit) -> Requester:
         return memory, edit
 
     return Requester(init=lambda key: (), act=act, max_requests=stream.index.shape[0])
+
+
+def deletions(loss: Loss, database: PyTree, rows: Sequence[int]) -> Requester:
+    """A non-adaptive requester: request i deletes the i-th of these rows."""
+    return fixed_stream(stack_edits([deletion(loss, database, [row]) for row in rows]))
 
 
 def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> Requester:

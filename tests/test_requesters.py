@@ -23,6 +23,14 @@ def served(requester, database, num_requests, observe=(), seed=0):
     )
 
 
+def test_deletions_blank_their_rows_in_turn():
+    database = signed(6, 3)
+    curator, transcript = served(requesters.deletions(LOSS, database, (4, 1)), database, 2)
+    assert transcript.edits.index.tolist() == [[4], [1]]
+    gone = np.flatnonzero(~np.asarray(curator.database.features).any(axis=1))
+    assert gone.tolist() == [1, 4]
+
+
 def test_random_replacement_edits_distinct_rows_with_pool_records():
     database, pool = signed(12, 3), signed(5, 3, seed=9)
     _, transcript = served(

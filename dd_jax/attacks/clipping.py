@@ -30,10 +30,10 @@ from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import inference
 from dd_jax.interaction import interact
 from dd_jax.intervals import simultaneous
-from dd_jax.losses.base import Loss, deletion
+from dd_jax.losses.base import Loss
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
-from dd_jax.requesters import fixed_stream, stack_edits
+from dd_jax.requesters import deletions
 from dd_jax.types import Edit, num_records, replacement
 
 CLIP_NORM = 1.0
@@ -163,7 +163,7 @@ def problem(*, single_index: bool) -> Problem:
 
 def trial(key: Array, records: Records, *, case: Problem, schedule: Schedule) -> dict[str, Array]:
     """Learn, then delete the target: θ_0 for the privacy claim, θ_1 for the deletion claim."""
-    stream = fixed_stream(stack_edits([deletion(case.loss, records, [TARGET_ROW])]))
+    stream = deletions(case.loss, records, [TARGET_ROW])
     _, transcript = interact(key, mechanism(case, schedule), stream, records, num_requests=1)
     view = PostDeletionView.cut(transcript, request=1, row=TARGET_ROW)
     return {LEARNED: transcript.releases[0], DELETED: view.first}

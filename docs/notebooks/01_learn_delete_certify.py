@@ -59,8 +59,7 @@ assert not jnp.any(state.database.features[jnp.array(tickets)])
 # are right here, since nothing of this is deployed.
 
 # %%
-edits = [dd.deletion(problem.loss, train, [row]) for row in tickets]
-requester = dd.requesters.fixed_stream(dd.requesters.stack_edits(edits))
+requester = dd.requesters.deletions(problem.loss, train, tickets)
 left = state.database
 optimum = dd.erm.minimise(problem, left).params
 

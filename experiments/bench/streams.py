@@ -47,8 +47,7 @@ def _curator(learn_steps: int = 0, delete_steps: int = 10) -> dd.Mechanism:
 
 def _fixed(database: dd.Labelled, requests: int) -> dd.Requester:
     loss = forms.logistic_problem().loss
-    edits = [dd.deletion(loss, database, [row]) for row in range(requests)]
-    return requesters.fixed_stream(requesters.stack_edits(edits))
+    return requesters.deletions(loss, database, range(requests))
 
 
 def _coins(database: dd.Labelled) -> dd.Requester:
