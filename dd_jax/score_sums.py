@@ -39,12 +39,12 @@ def chunk_rows(rows: int, width: int, itemsize: int = 4) -> int:
 def peak_numbers(rows: int, dim: int, models: int, chunk: int) -> int:
     """Most numbers that a gradient of `models` (times scores) holds, arguments and result included.
 
-        n (d + 3) + 6 d S + 4 c (d + S)
+        n (d + 3) + 6 d S + 6 c (d + S)
 
     The database with its labels, and norms and limits of its rows (n); models, result, sums and the
-    noise of a step (S); four blocks of c rows, of features and of slopes. No term has n · S.
+    noise of a step (S); six blocks of c rows, of features and of slopes. No term has n · S.
     """
-    return rows * (dim + 3) + 6 * dim * models + 4 * chunk * (dim + models)
+    return rows * (dim + 3) + 6 * dim * models + 6 * chunk * (dim + models)
 
 
 def summed_gradients(

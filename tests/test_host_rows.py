@@ -7,8 +7,9 @@ import pytest
 from problems import signed
 
 import dd_jax as dd
-from dd_jax import databases, erm
+from dd_jax import databases, erm, host_rows
 from dd_jax.host_rows import HostRows
+from dd_jax.types import ANY_RECORD
 
 ROWS, DIM, CHUNK = 70, 3, 16
 LOSS = dd.losses.logistic()
@@ -85,6 +86,21 @@ def test_rows_outside_the_domain_are_refused_or_moved(device_rows):
     assert isinstance(projected, HostRows)
     norm = np.linalg.norm(projected.rows(jnp.array([60])).features)
     assert 0.99 < norm <= 1
+
+
+def test_every_block_of_rows_is_looked_at(device_rows, monkeypatch):
+    monkeypatch.setattr(host_rows, "CHECKED_ROWS", 16)
+    features = np.array(device_rows.features)
+    features[60] *= 100
+    wild = dd.on_host(dd.Labelled(features, np.asarray(device_rows.label)))
+    with pytest.raises(dd.InputError, match="in the rows from 48 on: row 12 has feature norm"):
+        databases.check(LOSS.domain, wild)
+    assert int(databases.project(LOSS.domain, wild)[1]) == 1
+    features[60] = np.nan
+    with pytest.raises(
+        dd.InputError, match="from 48 on: the database holds NaN or infinity in row 12"
+    ):
+        databases.check(ANY_RECORD, wild)
 
 
 def test_arrays_of_the_device_are_refused(device_rows):

@@ -103,9 +103,10 @@ def test_a_folder_that_was_named_and_cannot_be_used_is_said_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_folder_that_others_can_write_to_is_not_trusted(environment, tmp_path, capsys):
+@pytest.mark.parametrize("mode", [0o770, 0o702], ids=["a group", "all"])
+def test_a_folder_that_others_can_write_to_is_not_trusted(environment, tmp_path, capsys, mode):
     (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "open").chmod(mode)
     environment.setenv(compile_cache.VARIABLE, str(tmp_path / "open"))
     assert kept_in() is None
     assert "can be written by, others" in capsys.readouterr().err
