@@ -94,16 +94,19 @@ def cast(tree: PyTree, dtype) -> PyTree:
 def in_double(requester: Requester) -> Requester:
     """The requester in an interaction in double precision: it sees singles, its edits are doubles.
 
-    What it is shown is rounded, which is post-processing; what it asks for is unchanged.
+    What it is shown is rounded, which is post-processing; what it asks for is unchanged. Numbers
+    that it makes itself are singles too, as they were when it was written.
     """
 
     def init(key):
-        return cast(requester.init(key), jnp.float32)
+        with jax.enable_x64(False):
+            return cast(requester.init(key), jnp.float32)
 
     def act(key, memory, observation):
         seen = Observation(*cast(tuple(observation), jnp.float32))
-        memory, edit = requester.act(key, memory, seen)
-        memory = cast(memory, jnp.float32)
+        with jax.enable_x64(False):
+            memory, edit = requester.act(key, memory, seen)
+            memory = cast(memory, jnp.float32)
         return memory, Edit(edit.index, cast(edit.record, jnp.float64))
 
     return Requester(init, act, requester.max_requests)
