@@ -5,6 +5,7 @@ replaces records at r distinct rows, atomically, so n never changes (`dfn:updreq
 here is a NamedTuple of arrays or of pure functions and passes through jit, vmap and scan.
 """
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -237,15 +238,20 @@ def is_concrete(tree: PyTree) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def dtype_of(leaf) -> np.dtype:
+    """The type that JAX gives a leaf; for its own arrays without the long way round."""
+    return leaf.dtype if isinstance(leaf, jax.Array) else jnp.result_type(leaf)
+
+
 def check_finite(records: PyTree, what: str = "the database") -> None:
     """Refuse NaN and infinity in floating-point leaves, naming the row."""
     for path, leaf in jax.tree.leaves_with_path(records):
         array = np.asarray(leaf)
         if not jnp.issubdtype(array.dtype, jnp.inexact):
             continue
-        array = array.astype(np.float64)
-        rows = np.flatnonzero(~np.isfinite(array.reshape(array.shape[0], -1)).all(axis=1))
-        if rows.size:
+        finite = np.isfinite(array)
+        if not finite.all():
+            rows = np.flatnonzero(~finite.reshape(array.shape[0], -1).all(axis=1))
             name = jax.tree_util.keystr(path) or "the records"
             raise InputError(
                 f"{what} holds NaN or infinity in row {rows[0]} of {name}; "
@@ -285,12 +291,15 @@ def _check_rows(index: np.ndarray, n: int) -> None:
         raise InputError(
             f"the edit names {index.size} rows of a database of {n}; name at most {n}."
         )
-    outside = index[(index < 0) | (index >= n)]
-    if outside.size:
-        raise InputError(f"row {outside[0]} is out of range; rows run from 0 to {n - 1}.")
-    rows, counts = np.unique(index, return_counts=True)
-    if (counts > 1).any():
-        raise InputError(f"row {rows[counts > 1][0]} is named twice; an edit's rows are distinct.")
+    # As whole numbers of Python: edits are short, and between two requests a call of NumPy's costs
+    # far more than warm, because the steps have just filled the caches.
+    rows = sorted(index.tolist())
+    if rows[0] < 0 or rows[-1] >= n:
+        outside = rows[0] if rows[0] < 0 else rows[-1]
+        raise InputError(f"row {outside} is out of range; rows run from 0 to {n - 1}.")
+    for row, following in itertools.pairwise(rows):
+        if row == following:
+            raise InputError(f"row {row} is named twice; an edit's rows are distinct.")
 
 
 def check_records_match(database: PyTree, edit: Edit) -> None:
@@ -313,8 +322,8 @@ def check_records_match(database: PyTree, edit: Edit) -> None:
                 f"the edit's records have shape {jnp.shape(new)}; "
                 f"{r} rows of this database need shape {expected}."
             )
-        if jnp.result_type(new) != jnp.result_type(old):
+        if dtype_of(new) != dtype_of(old):
             raise InputError(
-                f"the edit's records have dtype {jnp.result_type(new)}; "
-                f"convert them to the database's {jnp.result_type(old)}."
+                f"the edit's records have dtype {dtype_of(new)}; "
+                f"convert them to the database's {dtype_of(old)}."
             )

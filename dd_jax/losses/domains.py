@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from dd_jax.errors import InputError
 from dd_jax.loss_constants import describe_domain, positive
-from dd_jax.types import Domain, Labelled, num_records
+from dd_jax.types import Domain, Labelled, dtype_of, num_records
 
 # Rows normalised in float32 miss their norm by a few ulp; that is rounding, not a broken bound.
 ROUNDING = 1e-6
@@ -39,10 +39,11 @@ def labelled_domain(
 
     def check(records):
         _check_labelled(records, whole_labels)
-        _check_norms(records.features, feature_norm)
-        _check_labels(records.label, label_low, label_high)
+        features, label = np.asarray(records.features), np.asarray(records.label)
+        _check_norms(features, feature_norm)
+        _check_labels(label, label_low, label_high)
         if zero_is_deleted:
-            _check_zero_labels(records)
+            _check_zero_labels(features, label)
 
     def project(records):
         _check_labelled(records, whole_labels)
@@ -59,7 +60,7 @@ def feature_domain(feature_norm: float) -> Domain:
 
     def check(records):
         _check_features(records)
-        _check_norms(records, feature_norm)
+        _check_norms(np.asarray(records), feature_norm)
 
     def project(records):
         _check_features(records)
@@ -89,7 +90,7 @@ def _check_labelled(records, whole_labels: bool) -> None:
             f"labels have shape {jnp.shape(records.label)}; give a vector of n labels."
         )
     num_records(records)
-    dtype = jnp.result_type(records.label)
+    dtype = dtype_of(records.label)
     if whole_labels and not jnp.issubdtype(dtype, jnp.signedinteger):
         raise InputError(f"labels have dtype {dtype}; class labels are signed integers.")
     if not whole_labels and not jnp.issubdtype(dtype, jnp.floating):
@@ -101,13 +102,14 @@ def _check_features(features) -> None:
     if isinstance(features, tuple | list | dict) or jnp.ndim(features) != 2:
         shape = "a tree" if isinstance(features, tuple | list | dict) else jnp.shape(features)
         raise InputError(f"features have shape {shape}; give an (n, d) matrix.")
-    dtype = jnp.result_type(features)
+    dtype = dtype_of(features)
     if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32:
         raise InputError(f"features have dtype {dtype}; convert them to float32 or float64.")
 
 
-def _check_norms(features, feature_norm: float) -> None:
-    norms = np.linalg.norm(np.asarray(features).astype(np.float64), axis=1)
+def _check_norms(features: np.ndarray, feature_norm: float) -> None:
+    exact = features.astype(np.float64)
+    norms = np.sqrt(np.einsum("nd,nd->n", exact, exact))
     beyond = ~(norms <= feature_norm * (1 + ROUNDING))
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
@@ -117,8 +119,7 @@ def _check_norms(features, feature_norm: float) -> None:
         )
 
 
-def _check_labels(label, low: float | None, high: float | None) -> None:
-    label = np.asarray(label)
+def _check_labels(label: np.ndarray, low: float | None, high: float | None) -> None:
     beyond = ~np.isfinite(label) if low is None else ~((label >= low) & (label <= high))
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
@@ -126,8 +127,8 @@ def _check_labels(label, low: float | None, high: float | None) -> None:
         raise InputError(f"row {row} has label {label[row]}; labels of this loss are {allowed}.")
 
 
-def _check_zero_labels(records: Labelled) -> None:
-    unread = (np.asarray(records.label) == 0) & np.any(np.asarray(records.features) != 0, axis=1)
+def _check_zero_labels(features: np.ndarray, label: np.ndarray) -> None:
+    unread = (label == 0) & (features != 0).any(axis=1)
     if unread.any():
         raise InputError(
             f"row {int(np.flatnonzero(unread)[0])} has label 0, which marks a deleted row, but its "
