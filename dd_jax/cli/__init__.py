@@ -9,6 +9,7 @@ import importlib
 import io
 import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -108,7 +109,21 @@ def _first_sentence(box: str) -> str:
         return any(map(str.isalnum, line))
 
     inside = itertools.dropwhile(lambda line: not is_text(line), lines)
-    return " ".join(itertools.takewhile(is_text, inside)).rstrip(".:")
+    said = " ".join(itertools.takewhile(is_text, inside)).rstrip(".:")
+    return _NO_MATCH.sub(_of_kinds, said)
+
+
+# What the parser says of an option that may be left out and got a value of the wrong kind.
+_NO_MATCH = re.compile(
+    r"Error parsing (--[\w-]+): no type matching (.+) could be instantiated from \[(.*)\]"
+)
+
+
+def _of_kinds(found: re.Match) -> str:
+    option, kinds, values = found.groups()
+    given = " ".join(value.strip("' ") for value in values.split(","))
+    wanted = " or ".join(k for k in (k.strip("{}") for k in kinds.split("|")) if k != "None")
+    return f"{option} {given}: give {wanted}"
 
 
 def entry() -> None:

@@ -59,6 +59,20 @@ def test_bad_input_is_one_line_and_status_2(capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("sweep", "--mesh", "3"), "--mesh 3: give INT INT"),
+        (("audit", "--mesh", "a", "b"), "--mesh a b: give INT INT"),
+        (("run", "--data", "digits-3-vs-8", "--bound", "x"), "--bound x: give FLOAT"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_in_the_users_words(options, words, capsys):
+    assert cli.main(options) == 2
+    said = capsys.readouterr().err
+    assert said == f"dd-jax {options[0]}: {words}; see dd-jax {options[0]} --help.\n"
+
+
 def test_a_closed_pipe_is_no_error():
     done = subprocess.run(
         f"{PROGRAM} --help | true", shell=True, capture_output=True, text=True, check=True
