@@ -205,6 +205,8 @@ def _slopes(scores: LinearScores, values: Array, label: Array, models: int) -> A
     if scores.num_scores is None:
         return scores.slope(values, label[:, None])
     by_class = values.reshape(values.shape[0], scores.num_scores, models)
+    if scores.slope_takes_models:
+        return scores.slope(by_class, label)
     return jax.vmap(scores.slope, in_axes=(2, None), out_axes=2)(by_class, label)
 
 

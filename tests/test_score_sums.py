@@ -63,6 +63,18 @@ def test_stacks_of_stacks_and_a_clip_norm_for_each_model():
     np.testing.assert_allclose(same_model[0], found[0, 0], rtol=1e-5, atol=1e-7)
 
 
+def test_a_slope_of_many_scores_may_know_one_model_alone(x64):
+    """Then it is mapped over the models, to the same gradients."""
+    loss, rows, params = catalogue_case("softmax", jnp.float64)
+    mapped = loss.scores._replace(slope_takes_models=False)
+    alone = dd.losses.from_scores(mapped, loss.constants, loss.domain)
+    found, expected = (
+        stacked(dd.Problem(each, 0.1, CLIP, row_chunk=CHUNK), stack_of(params), rows)
+        for each in (alone, loss)
+    )
+    assert relative_error(found, expected) <= 1e-12
+
+
 def test_rows_that_differ_between_models():
     database, loss, params = logistic_case()
     problem = dd.Problem(loss, 0.1, 0.2, row_chunk=CHUNK)

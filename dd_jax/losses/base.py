@@ -36,6 +36,8 @@ class LinearScores(NamedTuple):
         num_scores: C, or None for a single score (a vector θ).
         intercept: a constant 1 is appended to every feature vector; θ gains a last row.
         margin: φ depends on y·t alone, so that labels can be multiplied into the features.
+        slope_takes_models: with C scores, `slope` also takes scores of many models at once, rows ×
+            C × models, and is then not mapped over them, which would move every array about.
     """
 
     split: Callable[[PyTree], tuple[Array, Array]]
@@ -44,6 +46,7 @@ class LinearScores(NamedTuple):
     num_scores: int | None = None
     intercept: bool = False
     margin: bool = False
+    slope_takes_models: bool = False
 
 
 @dataclass(frozen=True, eq=False)

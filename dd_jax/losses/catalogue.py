@@ -190,7 +190,15 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
         return jax.nn.logsumexp(t, axis=-1) - jnp.take_along_axis(t, y[..., None], axis=-1)[..., 0]
 
     def slope(t, y):
-        return jax.nn.softmax(t, axis=-1) - jax.nn.one_hot(y, num_classes, dtype=t.dtype)
+        classes = jnp.ndim(y)  # their axis: before it rows, behind it models
+        largest = jax.lax.stop_gradient(jnp.max(t, axis=classes, keepdims=True))
+        # Without the barrier the compiler takes every exponential again for each of the C slopes.
+        powers = jax.lax.optimization_barrier(jnp.exp(t - largest))
+        share = powers / jnp.sum(powers, axis=classes, keepdims=True)
+        right = jax.nn.one_hot(y, num_classes, dtype=t.dtype)
+        return share - right.reshape(*right.shape, *(1,) * (t.ndim - right.ndim))
 
-    scores = LinearScores(split_labelled, value, slope, num_classes, intercept)
+    scores = LinearScores(
+        split_labelled, value, slope, num_classes, intercept, slope_takes_models=True
+    )
     return loss_of_scores(scores, constants, domain, None if intercept else _blank)
