@@ -11,7 +11,7 @@ SCALE ?= quick
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
-	@echo "make figures  the same at another scale: make figures SCALE=full takes hours, and resumes"
+	@echo "make figures  the same at another scale: make figures SCALE=full takes about an hour, and resumes"
 	@echo "make test     set up, then run the whole test suite"
 	@echo "make check    style, types, import layers"
 	@echo "make bench    speed as ratios to this machine's matrix product"

@@ -323,7 +323,7 @@ def stack(trees: Sequence[PyTree]) -> Any:
 def _stack_leaves(leaves: Sequence[Array]) -> Array:
     if not is_concrete(leaves) or jnp.issubdtype(leaves[0].dtype, jax.dtypes.extended):
         return jnp.stack(leaves)
-    return jax.device_put(np.stack(jax.device_get(leaves)))
+    return jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
 
 
 def _no_events(database: PyTree):

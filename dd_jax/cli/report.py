@@ -37,7 +37,7 @@ class Config:
     results: Path = Path("results")
     """Folder to write to; made if it is missing."""
     scale: Literal["quick", "full"] = "quick"
-    """quick takes minutes on two cores, full hours; each keeps its own arrays."""
+    """quick takes minutes on two cores, full about an hour; each keeps its own arrays."""
     figures: tuple[str, ...] = ()
     """Figures to make; all by default."""
     list: Switch = False
