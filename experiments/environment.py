@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ import jax
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "flax", "dp-accounting")
+PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
 # They decide how a figure looks and where it stands, never its numbers.
 LOOKS = ("experiments", "experiments.style", "experiments.figures")
 
@@ -25,6 +27,14 @@ def device() -> str:
     found = jax.devices()[0]
     kinds = dict.fromkeys((found.platform, found.device_kind, platform.machine()))
     return ", ".join(kinds)
+
+
+def numerics() -> dict[str, Any]:
+    """Settings of JAX and its compiler under which the same program gives other digits."""
+    return {
+        **{name: str(getattr(jax.config, name)) for name in PRECISION},
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
 
 
 def generator() -> str:

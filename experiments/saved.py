@@ -42,6 +42,7 @@ def identity(file: Path, config: Any) -> dict[str, Any]:
         "versions": environment.versions(),
         "prng": environment.generator(),
         "device": environment.device(),
+        "numerics": environment.numerics(),
         "sources": environment.sources_digest(file),
     }
     return json.loads(json.dumps(found))

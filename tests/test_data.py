@@ -50,7 +50,8 @@ def test_bad_requests_are_refused():
         data.load("mnist")
     assert str(error.value) == (
         "no data set 'mnist'; choose one of adult, breast-cancer, cifar-cat-vs-ship, "
-        "digits-3-vs-8, fashion-pullover-vs-coat, mnist-3-vs-8."
+        "digits-3-vs-8, fashion-pullover-vs-coat, mnist-3-vs-8 (files of your own are read by "
+        "dd-jax run)."
     )
     with pytest.raises(dd.InputError, match="test_share = 1; give a share between 0 and 1"):
         data.load("digits-3-vs-8", test_share=1)

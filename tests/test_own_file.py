@@ -87,6 +87,8 @@ def test_columns_are_dropped_and_delimiters_named(write):
         ),
         ("c,a b,y\n1,2,0\nx,z,1\n", r"columns 'c', 'a b' of .* hold text .*--drop c 'a b'"),
         ("a,y\n" + '"' + "x" * 140_000 + '",0\n', "is no CSV file"),
+        ('a,b,y\n1,2,0\n1,"2,0\n3,4,1\n', r"row 1 .* has 2 fields, .*close every quotation mark"),
+        ("a,y\n1,0\n<NA>,1\n", r"1 missing value, the first in row 1 \(line 3\), column 'a'"),
     ],
 )
 def test_every_defect_of_a_csv_file_is_named(write, text, words):
@@ -135,6 +137,9 @@ def test_an_npz_file_is_read_by_its_arrays_names(tmp_path):
         ([[1j], [2j]], [0, 1], "has dtype complex128; give real numbers"),
         ([[1.0, 2.0], [3.0, np.nan]], [0, 1], "1 NaN or infinite values, .* row 1, column 1"),
         ([[1.0], [2.0]], [0, np.nan], "row 1 of .* has label nan"),
+        ([[1.0]] * 4, ["b", "", "b", ""], "2 missing labels, the first, '', in row 1; remove"),
+        ([[1.0], [2.0]], ["1", "NaN"], "1 missing labels, the first, 'NaN', in row 1"),
+        (np.array([[1], [2]], "m8[s]"), [0, 1], r"has dtype timedelta64\[s\]; give real numbers"),
     ],
 )
 def test_every_defect_of_an_npz_file_is_named(tmp_path, features, label, words):
@@ -205,6 +210,8 @@ def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
         ({"lower": 1.0, "upper": 1.0}, r"\[1, 1\] is no range"),
         ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "give one of --bound"),
         ({"norm": 0.0}, "--bound 0; give a positive"),
+        ({"norm": 1e200}, "--bound 1e\\+200; give a positive number, at most 1e\\+150"),
+        ({"lower": -1e308, "upper": 1e308}, "--lower and --upper: give bounds between"),
         ({"norm": 1.0, "unit_rows": True}, "--unit-rows needs no --bound"),
     ],
 )
@@ -216,12 +223,17 @@ def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, word
 def test_ranges_come_from_a_json_file(write, tmp_path):
     path = write(json.dumps({"a": [0, 1], "b": [-1, 2.5]}), "ranges.json")
     assert read_ranges(path) == {"a": (0.0, 1.0), "b": (-1.0, 2.5)}
+    assert read_ranges(write('\ufeff{"a": [0, 1]}', "marked.json")) == {"a": (0.0, 1.0)}
     for text, words in (
         ("{", "is not JSON"),
         ("[1]", "holds no JSON object"),
         ('{"a": [1]}', "'a' has"),
         ('{"a": [2, 1]}', r"\[2, 1\] is no range"),
-        ('{"a": [0, NaN]}', "is no range"),
+        ('{"a": [0, NaN]}', r"'a': give bounds between -1e\+150 and 1e\+150"),
+        ('{"a": [0, 1' + "0" * 400 + "]}", "'a': give bounds between"),
+        ('{"a": [0, 1' + "0" * 9000 + "]}", "cannot be read; write"),
+        ("[" * 100_000, "cannot be read; write"),
+        ('{"a": [0, 1], "b": [0, 1], "a": [0, 2]}', "names 'a' twice; give it one range"),
     ):
         with pytest.raises(InputError, match=words):
             read_ranges(write(text, "bad.json"))

@@ -70,7 +70,10 @@ def load(name: str, *, test_share: float | None = None) -> Dataset:
             have not been fetched.
     """
     if name not in TASKS:
-        raise InputError(f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))}.")
+        raise InputError(
+            f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))} (files of your own "
+            f"are read by dd-jax run)."
+        )
     if test_share is not None and not 0 < test_share < 1:
         raise InputError(f"test_share = {test_share}; give a share between 0 and 1.")
     table = TASKS[name].make()

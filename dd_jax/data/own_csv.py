@@ -17,7 +17,7 @@ from dd_jax.errors import InputError
 
 DELIMITERS = ",;\t|"
 # '-' and 'none' are fair names of a class, but no numbers.
-NO_LABEL = frozenset({"", "?", "na", "n/a", "nan", "null"})
+NO_LABEL = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null"})
 NO_NUMBER = NO_LABEL | {"-", ".", "none"}
 MOST_LISTED = 12
 
@@ -235,9 +235,12 @@ def _records(layout: _Layout) -> Iterator[tuple[int, int, list[str]]]:
             if not fields:
                 continue
             if len(fields) != len(layout.header):
+                remedy = "give every row one field per column"
+                if any("\n" in field for field in fields):
+                    remedy += ", and close every quotation mark (one field goes on over lines)"
                 raise InputError(
                     f"row {row} (line {reader.line_num}) of {layout.path} has {len(fields)} "
-                    f"fields, the header {len(layout.header)}; give every row one field per column."
+                    f"fields, the header {len(layout.header)}; {remedy}."
                 )
             yield row, reader.line_num, fields
             row += 1

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from dd_jax.data import labelled
-from dd_jax.data.own_csv import RawTable, closest, listed, read_csv
+from dd_jax.data.own_csv import NO_LABEL, RawTable, closest, listed, read_csv
 from dd_jax.data.scaling import Bounds, scale
 from dd_jax.errors import InputError
 from dd_jax.losses import Loss
@@ -163,9 +163,7 @@ def _check_arrays(path: Path, features: str, numbers, label: str, labels) -> Non
         raise InputError(
             f"array {features!r} of {path} has shape {numbers.shape}; give n × d, not empty."
         )
-    if not (np.issubdtype(numbers.dtype, np.number) or numbers.dtype == bool) or np.iscomplexobj(
-        numbers
-    ):
+    if numbers.dtype.kind not in "biuf":
         raise InputError(
             f"array {features!r} of {path} has dtype {numbers.dtype}; give real numbers."
         )
@@ -184,6 +182,12 @@ def _check_arrays(path: Path, features: str, numbers, label: str, labels) -> Non
     if np.issubdtype(labels.dtype, np.inexact) and not np.isfinite(labels).all():
         row = int(np.flatnonzero(~np.isfinite(labels))[0])
         raise InputError(f"row {row} of {path} has label {labels[row]}; remove that row first.")
+    missing = [row for row, name in enumerate(labels) if str(name).strip().lower() in NO_LABEL]
+    if missing:
+        raise InputError(
+            f"{path} has {len(missing):,} missing labels, the first, "
+            f"{str(labels[missing[0]])!r}, in row {missing[0]}; remove those rows first."
+        )
 
 
 # --- classes, rows, split -------------------------------------------------------------------------

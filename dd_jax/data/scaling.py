@@ -5,6 +5,7 @@ alone, is fixed before any record is seen. Ranges that are measured depend on ev
 deletion undoes that: such a map carries a caveat into every certificate.
 """
 
+import collections
 import json
 import math
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from dd_jax.errors import InputError
 
 # Values at a bound may miss it by the rounding of their decimal digits.
 ROUNDING = 1e-9
+# Bounds up to here can be added, subtracted and squared.
+LARGEST_BOUND = 1e150
 
 CAVEAT = (
     "feature ranges were MEASURED on the records, so the scaling depends on every record and no "
@@ -53,8 +56,10 @@ class Bounds:
         if self.norm is not None:
             if self.unit_rows:
                 raise InputError("--unit-rows needs no --bound: every row gets norm 1; drop one.")
-            if not (math.isfinite(self.norm) and self.norm > 0):
-                raise InputError(f"--bound {self.norm:g}; give a positive finite number.")
+            if not 0 < self.norm <= LARGEST_BOUND:
+                raise InputError(
+                    f"--bound {self.norm:g}; give a positive number, at most {LARGEST_BOUND:g}."
+                )
         if common:
             _check_range("--lower and --upper", self.lower, self.upper)
 
@@ -83,10 +88,21 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
     if not path.is_file():
         raise InputError(f"--ranges {path}: no such file; check the name.")
     remedy = 'write {"column": [lower, upper], …}'
+
+    def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, times in collections.Counter(name for name, _ in pairs).items():
+            if times > 1:
+                raise InputError(f"--ranges {path} names {name!r} twice; give it one range.")
+        return dict(pairs)
+
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=named_once)
+    except InputError:
+        raise
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"--ranges {path} is not JSON ({error}); {remedy}.") from None
+    except (ValueError, RecursionError):  # whole numbers of thousands of digits; a deep nest
+        raise InputError(f"--ranges {path} cannot be read; {remedy}.") from None
     if not isinstance(found, dict):
         raise InputError(f"--ranges {path} holds no JSON object; {remedy}.")
     for name, pair in found.items():
@@ -185,7 +201,9 @@ def _check_norms(columns, features, norm: float) -> None:
 
 
 def _check_range(what: str, low: Any, high: Any) -> None:
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (abs(low) <= LARGEST_BOUND and abs(high) <= LARGEST_BOUND):
+        raise InputError(f"{what}: give bounds between -{LARGEST_BOUND:g} and {LARGEST_BOUND:g}.")
+    if not low < high:
         raise InputError(f"{what}: [{low:g}, {high:g}] is no range; give lower < upper.")
 
 

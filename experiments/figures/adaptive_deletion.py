@@ -133,7 +133,7 @@ def caption(config: Config, results: dict[str, np.ndarray]) -> str:
     """What to see, with the numbers of this run."""
     low, exact = results["looks low"], results["looks exact"]
     limit = np.minimum(results["looks certified"], results["looks intervals"])
-    held = "stays within" if np.all(low <= limit) else "EXCEEDS"
+    held = "is not shown to be beyond" if np.all(low <= limit) else "EXCEEDS"
     share = results["looks"][-1] / results["looks intervals"][-1]
     beyond = [
         p

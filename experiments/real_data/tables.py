@@ -78,7 +78,7 @@ def _costs(results, config) -> Table:
         "K_U, paper with its risk",
         "Langevin, first",
         "Langevin, mean",
-        "K_L = retraining",
+        "retraining",
         "retraining / K_U",
         "retraining to the last bound",
         "… / K_U",

@@ -147,7 +147,12 @@ def verify(results: Path) -> list[str]:
 
     A folder whose manifest is whole is named by the digest of its identity, so that a manifest
     altered by hand is found as well.
+
+    Raises:
+        InputError: there is no such folder.
     """
+    if not results.is_dir():
+        raise InputError(f"no folder {results}; name the one that a sweep's --results named.")
     wrong = []
     for path in sorted(path for path in results.iterdir() if path.is_dir()):
         listed = read_manifest(path)

@@ -109,7 +109,7 @@ def test_rows_of_the_necessity_attack_are_read_by_curator(results):
 
 def test_caption_table_and_picture(results):
     caption = adaptive_deletion.caption(CONFIG, results)
-    assert "stays within the certificate" in caption
+    assert "is not shown to be beyond the certificate" in caption
     assert "is beaten at p = 2." in caption
     assert "at ε = 4 no ε below 0.4" in caption
     assert "at 1 of 1 values of M" in caption

@@ -281,6 +281,11 @@ def test_a_damaged_or_altered_manifest_is_found_and_written_again(unbroken, tmp_
     assert "manifest.json is damaged" in caplog.text
 
 
+def test_a_folder_that_is_not_there_cannot_be_verified(tmp_path):
+    with pytest.raises(dd.InputError, match=r"no folder .*; name the one"):
+        store.verify(tmp_path / "nowhere")
+
+
 def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkeypatch):
     shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(store, "revision", lambda: "0" * 40)

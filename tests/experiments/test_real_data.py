@@ -238,8 +238,8 @@ def test_gradients_are_passes_times_records(results):
     table = real_data.tables(CONFIG, results)[1]
     first = dict(zip(table.columns, table.rows[0], strict=True))
     assert first["gradients"] == 267 * (42 + 12 * first["K_U"])
-    assert first["gradients, retraining"] == 267 * (42 + 12 * first["K_L = retraining"])
-    assert first["retraining / K_U"] == first["K_L = retraining"] / first["K_U"]
+    assert first["gradients, retraining"] == 267 * (42 + 12 * first["retraining"])
+    assert first["retraining / K_U"] == first["retraining"] / first["K_U"]
 
 
 # --- MNIST --------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import itertools
 import json
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_what_is_saved_is_drawn_and_not_computed_again(monkeypatch, tmp_path):
         ("versions", {"jax": "0"}),
         ("generator", "rbg"),
         ("device", "an abacus"),
+        ("numerics", {"x64": True}),
         ("sources_digest", "0" * 64),
     ],
 )
@@ -60,6 +62,17 @@ def test_nothing_is_used_again_once_something_changed(monkeypatch, tmp_path, nam
     assert statuses(fake.write(tmp_path)) == {"one": "computed"}
     assert statuses(fake.write(tmp_path)) == {"one": "saved"}
     assert len(figure.calls) == 2
+
+
+def test_numerics_are_what_changes_digits(monkeypatch):
+    found = [environment.numerics()]
+    monkeypatch.setenv("XLA_FLAGS", "--another")
+    found.append(environment.numerics())
+    with jax.enable_x64(True):
+        found.append(environment.numerics())
+    with jax.default_matmul_precision("highest"):
+        found.append(environment.numerics())
+    assert all(one != other for one, other in itertools.combinations(found, 2))
 
 
 def test_another_configuration_is_computed_and_scales_keep_their_own_arrays(monkeypatch, tmp_path):
@@ -299,5 +312,5 @@ def test_identity_is_what_a_file_can_hold():
     found = saved.identity(Path(fake.__file__), fake.Config())
     assert found == json.loads(json.dumps(found))
     assert found["config"] == {"points": 4, "seed": 0}
-    assert set(found) == {"config", "versions", "prng", "device", "sources"}
+    assert set(found) == {"config", "versions", "prng", "device", "numerics", "sources"}
     assert found["versions"]["dd-jax"]

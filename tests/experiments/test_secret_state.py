@@ -96,7 +96,7 @@ def test_rows_of_the_count_and_the_caption(results):
         "advantage at least 0.700 after 400 releases, not shown to be beyond the 0.750" in caption
     )
     assert "never exceeds 0.460 at i = 2" in caption
-    assert "stays within the certified" in caption
+    assert "is not shown to be beyond the certified" in caption
     wrong = results | {f"{STATELESS} low": np.ones(6), "count repaired i=2 exact": np.ones(2)}
     wrong["one release allows"] = np.array(0.6)
     caption = secret_state.caption(CONFIG, wrong)
