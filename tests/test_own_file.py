@@ -204,6 +204,8 @@ def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
     [
         ({"norm": 4.5}, r"row 1 has norm 5, .* --bound 4.5 \(1 such rows; .* 4 in column 'b'\)"),
         ({"lower": 0.0, "upper": 3.5}, r"row 0, column 'b' holds -4, .*\[0, 3.5\] \(2 such values"),
+        ({"norm": 4.995}, r"row 1 has norm 5, beyond the declared --bound 4.995 "),
+        ({"lower": -4.0, "upper": 3.992}, r"row 1, column 'b' holds 4, .*\[-4, 3.992\] \(1 such"),
         ({"ranges": {"a": (0.0, 3.0)}}, "--ranges says nothing of 'b'"),
         ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "--ranges names 'bb', no feature"),
         ({"lower": 0.0}, "--lower and --upper belong together"),
@@ -218,6 +220,14 @@ def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
 def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         scale(Bounds(**options), COLUMNS, VALUES, ALL)
+
+
+def test_values_at_a_bound_may_miss_it_by_their_rounding():
+    values = np.array([[0.1 + 0.2, -0.3]])
+    assert values.max() > 0.3
+    scaled = scale(Bounds(lower=-0.3, upper=0.3), COLUMNS, values, ALL[:1])
+    np.testing.assert_allclose(scaled.features * np.sqrt(2), [[1, -1]])
+    scale(Bounds(norm=0.3), COLUMNS, np.array([[0.1 + 0.2, 0.0]]), ALL[:1])
 
 
 def test_ranges_come_from_a_json_file(write, tmp_path):

@@ -219,6 +219,15 @@ def test_releases_are_judged_on_the_database_they_were_trained_on():
             assert judged.zero_risk == pytest.approx(constant, rel=1e-4)
 
 
+def test_the_error_of_the_risks_is_that_of_the_worst_minimiser(monkeypatch):
+    served = made_up(np.random.default_rng(0))
+    norms = np.array([1e-3, 3e-3, 2e-3])
+    found = (np.zeros((3, 2)), norms, np.array(0.5), np.zeros((2, 3)), np.zeros(3))
+    monkeypatch.setattr(service, "_judge", lambda *_: found)
+    judged = service._judged(served, None, None, service.Seconds(0.0, 0.0, 0.0))
+    assert judged.risk_error == pytest.approx(3e-3**2 / (2 * 0.1))
+
+
 def test_what_may_remain_so_far_is_the_most_of_all_requests():
     issued = [
         SimpleNamespace(

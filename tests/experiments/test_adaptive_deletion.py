@@ -3,6 +3,7 @@
 import types
 from dataclasses import replace
 
+import drawn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,5 +124,30 @@ def test_caption_table_and_picture(results):
     (table,) = adaptive_deletion.tables(CONFIG, results)
     assert [row[0] for row in table.rows] == [2]
     assert table.rows[0][1] == results["looks"][0]
-    assert len(adaptive_deletion.plot(CONFIG, results).axes) == 3
     assert CONFIG.runs == replace(CONFIG, seeds=1).runs == 1 + 2 + 2
+
+
+def test_every_curator_and_bound_is_drawn_under_its_own_name(results):
+    found = results | {
+        f"necessity {REMEMBERS} product": np.array([0.1, 0.2]),
+        f"necessity {REMEMBERS}": np.array([0.01, 0.02]),
+    }
+    left, middle, right = adaptive_deletion.plot(CONFIG, found).axes
+    named = {label: f"looks {name}" for name, (label, _) in adaptive_deletion.BOUNDS.items()}
+    for label, name in ({"best requester, measured": "looks"} | named).items():
+        np.testing.assert_array_equal(drawn.curve(left, label), [[2], found[name]])
+    for label, heights in (
+        ("requester sees 1 release, measured", found["password, 1 seen"]),
+        ("requester sees 0 releases, measured", found["password, 0 seen"]),
+        ("exact, no release seen: 1/M", [0.25]),
+        ("thm:reduction as stated allows", found["password claimed"]),
+    ):
+        np.testing.assert_array_equal(drawn.curve(middle, label), [[4], heights])
+    for label, name in (
+        ("retrains: certified, p = 1", "necessity certified"),
+        ("retrains: measured", f"necessity {RETRAINS}"),
+        ("retrains: product of tests", f"necessity {RETRAINS} product"),
+        ("leans against its model: measured", f"necessity {REMEMBERS}"),
+        ("leans against its model: product of tests", f"necessity {REMEMBERS} product"),
+    ):
+        np.testing.assert_array_equal(drawn.curve(right, label), [CONFIG.budgets, found[name]])

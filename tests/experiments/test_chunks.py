@@ -153,6 +153,13 @@ def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatc
     assert one["prng"] == "threefry2x32"
 
 
+@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
+def test_the_manifest_names_the_generator_of_the_key(generator, tmp_path):
+    key = jax.random.key(3, impl=generator)
+    chunks.over_seeds(stream(tmp_path), draw, key, 1, SCALE)
+    assert store.read_manifest(the_folder(tmp_path).path)["prng"] == generator
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 def test_a_damaged_chunk_is_found_named_and_made_again(damage, unbroken, tmp_path, caplog):
     chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
@@ -245,7 +252,8 @@ def test_a_file_is_flushed_aside_and_renamed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     store.place(target, b"new")
-    assert flushed[0] == (target.stat().st_ino, b"old")
+    # Then the folder, without which the new name may not outlive a power cut.
+    assert flushed == [(target.stat().st_ino, b"old"), (tmp_path.stat().st_ino, b"new")]
     assert target.read_bytes() == b"new"
 
 

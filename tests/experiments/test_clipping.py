@@ -1,5 +1,6 @@
 """The figure of clipping: the flat axis, the three certificates, and samples beyond the paper's."""
 
+import drawn
 import numpy as np
 import pytest
 
@@ -65,5 +66,22 @@ def test_samples_are_beyond_the_papers_certificate_and_within_ours(results):
 
 def test_the_picture_leaves_out_what_is_not_shown(results):
     _, skew, twin = clipping.plot(CONFIG, results).axes
-    shown = [next(line for line in axis.lines if line.get_marker() == "^") for axis in (skew, twin)]
-    assert [np.size(line.get_xdata()) for line in shown] == [2, 0]
+    (shown,), (nothing,) = (drawn.marks(axes, "^") for axes in (skew, twin))
+    np.testing.assert_array_equal(shown, [results["steps"], results["no GLM proved"]])
+    assert nothing.shape == (2, 0)
+
+
+def test_every_certificate_is_drawn_under_its_own_name(results):
+    field, skew, twin = clipping.plot(CONFIG, results).axes
+    for axes, label, name in (
+        (skew, "certified by plan_composition", "composition"),
+        (skew, "to first order", "linearised"),
+        (skew, "paper's certificate", "paper"),
+        (twin, "paper's certificate", "paper"),
+        (twin, "certified by plan_convex", "optimal"),
+    ):
+        curve = drawn.curve(axes, label)
+        np.testing.assert_array_equal(curve, [results["steps"], results[name]])
+    for name in clipping.KINDS:
+        along = [results[f"{name} where"], results[f"{name} field"]]
+        np.testing.assert_array_equal(drawn.curve(field, f"clipped, {name}"), along)

@@ -1,5 +1,6 @@
 """The figure of the median attack: exact laws, a blind control, a caption that follows the run."""
 
+import drawn
 import numpy as np
 import pytest
 
@@ -48,6 +49,22 @@ def test_the_caption_says_what_was_found(results):
     caption = median_attack.caption(CONFIG, wrong)
     assert "DO NOT ALL CONTAIN" in caption
     assert "at 0 of 1 budgets" in caption
+
+
+def test_certificates_and_measured_values_are_drawn_under_their_names(results):
+    left, right = median_attack.plot(CONFIG, results).axes
+    for label, name in (
+        (median_attack.CERTIFIED, median_attack.CERTIFIED),
+        (median_attack.FIXED, median_attack.FIXED),
+        ("copying requester, measured", median_attack.COPIES),
+    ):
+        np.testing.assert_array_equal(drawn.curve(right, label), [[4.0], results[name]])
+    for label, name in (
+        ("measured, n = 5", "n=5"),
+        ("exact, n = 5", "n=5 exact"),
+        ("theorem: at most $2^{-(i-3)}$", "n=5 at most"),
+    ):
+        np.testing.assert_array_equal(drawn.curve(left, label), [[4], results[name]])
 
 
 def test_no_failures_are_drawn_as_upper_limits(results):

@@ -1,10 +1,12 @@
+import drawn
 import numpy as np
 import pytest
 
 from dd_jax.oracles import grid as oracle
+from experiments import style
 from experiments.context import Context
 from experiments.figures import nonconvex
-from experiments.nonconvex import gibbs_flow, network_cost, plane_flow
+from experiments.nonconvex import drawing, gibbs_flow, network_cost, plane_flow
 from experiments.nonconvex import words as nonconvex_words
 
 SMALL = nonconvex.Config(
@@ -101,6 +103,35 @@ def test_plane_has_three_equal_modes_and_its_gradient_is_that_of_its_objective()
         slope = plane_flow.objective(models + shift) - plane_flow.objective(models - shift)
         assert np.allclose(slope / 2e-6, plane_flow.gradient(models)[:, j], atol=1e-8)
     assert plane_flow.mass_level(np.array([[4.0, 1.0], [3.0, 2.0]]), 0.7) == 3
+
+
+@pytest.mark.parametrize("phase", ["learning", "deletion"])
+def test_every_divergence_is_drawn_and_named_where_it_is(phase):
+    steps = np.array([1, 10, 100])
+    keys = {
+        "paper bound": ", paper",
+        "tuned bound": ", tuned",
+        "sharp bound": ", sharp",
+        "run sum bound": ", run sum",
+        "exact, to the Gibbs law": "",
+        "exact, between neighbours": ", neighbours",
+    }
+    curves = {words: (2 + place) / steps for place, words in enumerate(keys)}
+    curves["run sum bound"] = np.full(3, 0.7)
+    found = {f"d = 1: {phase}{key}": curves[words] for words, key in keys.items()}
+    found |= {f"d = 1: {phase}, run sum": np.array(0.7), "d = 1: steps": steps}
+    _, (axes,) = style.panels(1, 1)
+    drawing._phase(axes, SMALL, found, phase, "steps")
+    lines = np.array([line.get_data() for line in axes.lines[: len(curves)]])
+    np.testing.assert_array_equal(lines, [(steps, heights) for heights in curves.values()])
+    for marker, words in (("o", "exact, to the Gibbs law"), ("v", "exact, between neighbours")):
+        (marks,) = drawn.marks(axes, marker)
+        np.testing.assert_array_equal(marks, [steps, curves[words]])
+    if phase == "deletion":
+        named = {text.get_text(): text.xy for text in axes.texts}
+        assert {words: named[words] for words in keys} == {
+            words: (1, heights[0]) for words, heights in curves.items()
+        }
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+import drawn
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,6 +8,7 @@ from dd_jax.guarantees import utility
 from experiments import utility_order
 from experiments.context import Context
 from experiments.figures import privacy_utility
+from experiments.sweeps import deletion as deletion_sweep
 
 SMALL = privacy_utility.Config(
     sizes=(50,), dims=(4,), eps_dp=(0.5, 2.0, 8.0), real_sizes=(40,), requests=2, seeds=40
@@ -70,6 +72,16 @@ def test_what_does_not_vary_has_no_exponent():
     assert fitted["ε_dp"].value == pytest.approx(-fitted["q d/(ε_dp n²)"].value)
 
 
+def test_bounds_are_those_of_the_release_after_the_last_deletion():
+    nothing = deletion_sweep.Outcome(*np.zeros((4, 1)))
+    questions = privacy_utility._questions(SMALL, "synthetic", 50, 4)
+    found = deletion_sweep.answers(questions, lambda settings: [nothing] * len(settings))
+    columns = privacy_utility._arrays(SMALL, "synthetic", found)
+    issued = [question.plan().certificate(request=SMALL.requests) for question in questions]
+    bounds = [certificate.risk_bound_request for certificate in issued]
+    np.testing.assert_array_equal(columns["synthetic_bound"], bounds)
+
+
 @pytest.mark.slow
 def test_risk_falls_with_eps_as_stated_and_stays_below_its_bound(results):
     risk = results["synthetic_risk_edited"].mean(axis=0)
@@ -90,13 +102,17 @@ def test_caption_and_table_say_whether_the_interval_contains_the_order(results):
         "held-out accuracy",
     ]
     risk, scale = results["synthetic_risk_edited"], results["synthetic_scale"]
-    drawn = results | {"synthetic_risk_edited": np.broadcast_to(5 * scale, risk.shape)}
-    fitted = next(
-        line
-        for line in privacy_utility.plot(SMALL, drawn).axes[0].lines
-        if str(line.get_label()).startswith("fitted slope 1.000 [")
-    )
-    np.testing.assert_allclose(fitted.get_ydata(), 5 * np.sort(scale))
+    known = results | {"synthetic_risk_edited": np.broadcast_to(5 * scale, risk.shape)}
+    axes, _ = privacy_utility.plot(SMALL, known).axes
+    (label,) = [
+        words
+        for words in axes.get_legend_handles_labels()[1]
+        if words.startswith("fitted slope 1.000 [")
+    ]
+    np.testing.assert_allclose(drawn.curve(axes, label)[1], 5 * np.sort(scale))
+    order = np.argsort(scale)
+    bound = [scale[order], results["synthetic_bound"][order]]
+    np.testing.assert_array_equal(drawn.curve(axes, "certified bound on the mean"), bound)
     for power, words, contains in (
         (0.0, "the interval contains the stated order, 1", "yes"),
         (0.5, "lies above the stated order, 1: risk falls faster", "no"),

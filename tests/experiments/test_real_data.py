@@ -1,6 +1,8 @@
 import math
 import os
+from types import SimpleNamespace
 
+import drawn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import dd_jax as dd
 from dd_jax import data
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, utility
+from experiments import means
 from experiments.context import Context
 from experiments.figures import real_data
 from experiments.real_data import costs, runs, words
@@ -107,6 +110,13 @@ def test_the_paper_s_steps_are_its_theorem_s(mnist_costs):
         assert found.delete < found.langevin_first <= found.langevin
 
 
+def test_langevin_s_steps_are_the_first_request_s_and_the_mean_of_all(monkeypatch):
+    served = SimpleNamespace(request_steps=[3, 5, 10])
+    monkeypatch.setattr(costs.langevin, "calibrate", lambda *_, **__: served)
+    found = costs.cost(SETTING, SETTING.targets[0])
+    assert (found.langevin_first, found.langevin) == (3, 6)
+
+
 # --- runs ---------------------------------------------------------------------------------------
 
 
@@ -182,8 +192,8 @@ def test_missing_data_are_named_with_the_command_that_gets_them(results):
     ):
         assert f"{name} is not there: run `{command}`." in text
         assert f"{name}: run `{command}`" in [row[0] for row in shown]
-    drawn = real_data.plot(CONFIG, results)
-    assert "dd-jax data fetch mnist" in drawn.get_supxlabel()
+    picture = real_data.plot(CONFIG, results)
+    assert "dd-jax data fetch mnist" in picture.get_supxlabel()
 
 
 def test_fetched_data_wait_for_the_full_scale_with_their_costs_known(monkeypatch, results):
@@ -198,8 +208,8 @@ def test_fetched_data_wait_for_the_full_scale_with_their_costs_known(monkeypatch
     assert DIGITS not in [row[0] for row in ran.rows]
     assert not audited.rows
     waiting = {key.replace(DIGITS, MNIST): value for key, value in found.items()}
-    drawn = real_data.plot(CONFIG, results | waiting)
-    rows = [text.get_text() for text in drawn.axes[2].get_yticklabels()]
+    picture = real_data.plot(CONFIG, results | waiting)
+    rows = [text.get_text() for text in picture.axes[2].get_yticklabels()]
     assert [row.split(",")[0] for row in rows] == [DIGITS] * 2 + [MNIST] * 2
 
 
@@ -232,6 +242,72 @@ def test_measured_retraining_is_the_first_checkpoint_that_arrives():
     assert words.measured_retraining(made, DIGITS) == 9
     made[f"{DIGITS}: learning risk"] += 1
     assert words.measured_retraining(made, DIGITS) == math.inf
+
+
+def made_up():
+    """A run of three seeds and two deletions, no two numbers alike."""
+    rng = np.random.default_rng(0)
+    found = {
+        "size": np.array([267, 64, 90]),
+        "costs": rng.uniform(2, 1e3, (4, len(costs.Cost._fields))),
+        "majority": np.array(0.51),
+        "accuracy": rng.uniform(0.6, 0.9, (3, 3)),
+        "judged": np.arange(3),
+        "risk": rng.uniform(0.01, 0.02, (3, 3)),
+        "risk bound": np.array([0.05, 0.04, 0.03]),
+        "checkpoints": np.array([1, 4]),
+        "learning risk": rng.uniform(0.01, 0.02, (3, 2)),
+        "epsilon": np.array([0.9, 0.6]),
+        "audit": rng.uniform(0.1, 1, (2, len(words.Audited._fields))),
+    }
+    return {f"{DIGITS}: {what}": values for what, values in found.items()}
+
+
+def test_the_table_of_runs_says_what_it_heads():
+    found = made_up()
+    accuracy, risk = found[f"{DIGITS}: accuracy"], found[f"{DIGITS}: risk"]
+    table = real_data.tables(CONFIG, found)[0]
+    last = means.over_seeds(accuracy[:, 2], 0.95)
+    assert dict(zip(table.columns, table.rows[0], strict=True)) == {
+        "data": DIGITS,
+        "n": 267,
+        "d": 64,
+        "λ": 0.02,
+        "ε_dp (δ = 1/n)": 0.9,
+        "ε_dd (δ = 1/n)": 0.6,
+        "seeds": 3,
+        "deletions": 2,
+        "accuracy learned": pytest.approx(accuracy[:, 0].mean()),
+        "accuracy at the end": pytest.approx(accuracy[:, 2].mean()),
+        "95% interval": f"{last.low:.4f} to {last.high:.4f}",
+        "always one class": 0.51,
+        "reported by Langevin": None,
+        "excess risk at the end": pytest.approx(risk[:, 2].mean()),
+        "certified": 0.03,
+    }
+
+
+def test_every_number_is_drawn_under_its_own_name():
+    found = made_up()
+    accuracy, risk, cost, audit = real_data.plot(CONFIG, found).axes
+    for axes, what in ((accuracy, "accuracy"), (risk, "risk")):
+        mean = found[f"{DIGITS}: {what}"].mean(axis=0)
+        np.testing.assert_allclose(drawn.curve(axes, DIGITS), [[0, 1, 2], mean])
+    _, bound = drawn.marks(risk, "o")
+    np.testing.assert_array_equal(bound, [[0, 1, 2], found[f"{DIGITS}: risk bound"]])
+    priced = [costs.Cost(*row) for row in found[f"{DIGITS}: costs"][:2]]
+    for field, label in (
+        ("delete", "ours"),
+        ("paper_delete", "the paper's"),
+        ("langevin_first", "Langevin, first deletion"),
+        ("retrain", "retraining"),
+    ):
+        steps = [getattr(row, field) for row in priced]
+        np.testing.assert_array_equal(drawn.curve(cost, label), [steps, [0, 1]])
+    audited = [words.Audited(*row) for row in found[f"{DIGITS}: audit"]]
+    for field, label in (("certified_mu", "certified"), ("audited_mu", "audited (at least)")):
+        heights = [getattr(row, field) for row in audited]
+        np.testing.assert_array_equal(drawn.curve(audit, label), [heights, [0, 1]])
 
 
 def test_gradients_are_passes_times_records(results):

@@ -263,6 +263,18 @@ def test_a_refuted_claim_is_always_among_the_cards():
     assert "claim 11" not in text
 
 
+def test_a_claim_s_marks_are_where_its_numbers_are():
+    """In percent of an axis that ends 12% beyond the largest number."""
+    claim = page.Claim("tight", 5.0, 4.0, 2.0, "consistent", "one")
+    text = page.render([], [claim], "quick")
+    for name, place in (("certified", "89.3"), ("exact", "71.4"), ("audited", "35.7")):
+        assert f'<i class="at {name}" style="left:{place}%"></i>' in text
+    assert '<i class="span" style="left:35.7%;width:53.6%"></i>' in text
+    unknown = page.render([], [claim._replace(exact=None)], "quick")
+    assert '"at exact"' not in unknown
+    assert '"at audited"' in unknown
+
+
 def test_the_page_loads_nothing_and_names_only_files_that_are_there(monkeypatch, tmp_path):
     fake.install(monkeypatch, fake.figure("one", tables=lambda *_: [fake.CLAIMS]))
     made = fake.write(tmp_path)

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import drawn
+import numpy as np
 import pytest
 
 from dd_jax import data
@@ -31,6 +33,38 @@ def test_the_paper_plan_meets_the_conditions_of_its_theorem():
         _, plan = risk_stream.make_plan(config, train, "paper")
         assert plan.certificate().risk_bound_paper is not None
     assert plan.delete_steps == 41  # ⌈4κ log 5κ⌉ with κ = 3.5
+
+
+def made_up():
+    """No two numbers alike."""
+    rng = np.random.default_rng(0)
+    found = {"request": np.array([0, 2, 4]), "paper_theorem_bound": np.array(9.0)}
+    for place, plan in enumerate(risk_stream.PLANS):
+        found[f"{plan}_bound"] = rng.uniform(1, 2, 3)
+        found[f"{plan}_delete_steps"] = np.array(3 + place)
+        for name, judged in (("fixed", 3), ("adaptive", 3), ("retrained", 2)):
+            found[f"{plan}_{name}_risk"] = rng.uniform(0.1, 1, (4, judged))
+            found[f"{plan}_{name}_accuracy"] = rng.uniform(0.1, 1, (4, judged))
+    return found
+
+
+def test_every_panel_shows_its_own_plan():
+    found = made_up()
+    *risks, accuracy = risk_stream.plot(SMALL, found).axes
+    for axes, plan in zip(risks, risk_stream.PLANS, strict=True):
+        bound = drawn.curve(axes, "bound on the mean (this library)")
+        np.testing.assert_array_equal(bound, [found["request"], found[f"{plan}_bound"]])
+        assert f"{found[f'{plan}_delete_steps']} steps per request" in axes.get_title()
+    np.testing.assert_array_equal(drawn.curve(risks[1], "bound on the mean (the paper)")[1], 9)
+    panels = ((risks[0], "optimal", "risk"), (risks[1], "paper", "risk"))
+    for axes, plan, what in (*panels, (accuracy, "optimal", "accuracy")):
+        for label, name, where in (
+            ("fixed requester", "fixed", [0, 2, 4]),
+            ("adaptive requester", "adaptive", [0, 2, 4]),
+            ("retrained, fixed stream", "retrained", [0, 4]),
+        ):
+            mean = found[f"{plan}_{name}_{what}"].mean(axis=0)
+            np.testing.assert_allclose(drawn.curve(axes, label), [where, mean])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import types
 
+import drawn
 import numpy as np
 import pytest
 from scipy import stats
@@ -103,4 +104,18 @@ def test_rows_of_the_count_and_the_caption(results):
     assert "2 of the intervals miss" in caption
     assert "EXCEEDS the certified" in caption
     assert "releases, beyond the 0.600" in caption
-    assert len(secret_state.plot(CONFIG, results).axes) == 2
+
+
+def test_lines_are_the_exact_values_and_marks_the_measured_ones(results):
+    left, right = secret_state.plot(CONFIG, results).axes
+    seen = CONFIG.setting.seen
+    for name, label in ((SECRET, "hidden model"), (STATELESS, "Noisy-GD, nothing hidden")):
+        np.testing.assert_array_equal(drawn.curve(right, label), [seen, results[name]])
+        exact = drawn.curve(right, f"{label}: exact")
+        np.testing.assert_array_equal(exact, [seen, results[f"{name} exact"]])
+    solid = [line.get_data() for line in left.lines if line.get_linestyle() == "-"]
+    for variant, line in zip((REPAIRED, AS_STATED), solid, strict=True):
+        name, where = f"count {variant} i=2", results["releases seen"]
+        np.testing.assert_array_equal(line, [where, results[f"{name} exact"]])
+        marks = drawn.curve(left, f"{variant}, i = 2")
+        np.testing.assert_array_equal(marks, [where, results[name]])

@@ -48,6 +48,13 @@ def test_pairs_by_hand(results):
     assert own < noise * (2 - rate) / 4
 
 
+def test_noise_of_the_unrelaxed_bound_by_hand(results):
+    """σ² = 2qL²/(c₁ ε_dp n²) with c₁ = λ(1 - ηλ/2), over the paper's 4qL²/(λ ε_dp n²)."""
+    by_hand = 1 / (2 - 0.5 / results["κ"])
+    np.testing.assert_allclose(results["noise over κ: unrelaxed"], by_hand, rtol=1e-6)
+    assert (results["noise over κ: optimal"] < by_hand * 0.99).all()
+
+
 def test_step_sizes_beyond_an_accountant_are_left_out(results):
     budget = Budget(1.0, 0.1, order=2.0)
     assert math.isnan(accountants.steps("paper", Problem(10, 1.0), budget))

@@ -1,5 +1,6 @@
 import dataclasses
 
+import drawn
 import numpy as np
 import pytest
 
@@ -24,6 +25,9 @@ def test_the_certificate_is_the_one_of_the_known_values():
     bounds = two_phase._bounds(CONFIG)
     assert np.isclose(bounds["optimal"][4], 0.26968, atol=1e-5)
     assert np.isclose(bounds["paper"][4], min(2 * 5 * 0.25 / (8e-4 * 1e4), 0.4647), atol=1e-4)
+    # After 2 steps composition is the smaller form of the unrelaxed bound, after 24 the other one.
+    assert np.allclose(bounds["unrelaxed"][[1, 23]], [0.125, 4 / 7 * -np.expm1(-21 / 4)])
+    assert np.isclose(bounds["optimal"][1], 0.1225)
     after = bounds["paper"][CONFIG.learn_steps :]
     assert np.isclose(after[4], 0.5353, atol=1e-4)
     assert np.allclose(np.diff(np.log(after)), -0.25 / 2)
@@ -51,6 +55,34 @@ def test_squares_are_the_steps_that_the_certificates_need():
     short = dataclasses.replace(CONFIG, delete_steps=10)
     found = {f"bound: {name}": values for name, values in two_phase._bounds(short).items()}
     assert two_phase.steps_needed(short, found, "paper") is None
+
+
+def made_up():
+    """The bounds as they are, and no two numbers alike in the rest."""
+    steps, audited = np.arange(1, 49), np.arange(2, 49, 2)
+    found = {f"bound: {name}": values for name, values in two_phase._bounds(CONFIG).items()}
+    for place, name in enumerate(two_phase.LOSSES, start=1):
+        found[f"{name}: exact"] = 0.9 / (steps + place)
+        found[f"{name}: audited"] = 0.5 / (audited + place)
+        found[f"{name}: estimate"] = 0.7 / (audited + place)
+    return found | {"step": steps, "audited step": audited}
+
+
+def test_every_number_is_drawn_under_its_own_name():
+    found = made_up()
+    for axes, name in zip(two_phase.plot(CONFIG, found).axes, two_phase.LOSSES, strict=True):
+        exact = [found["step"], found[f"{name}: exact"]]
+        np.testing.assert_array_equal(drawn.curve(axes, "exact"), exact)
+        audited = [found["audited step"], found[f"{name}: audited"]]
+        label = "audited: at least (bar: to the estimate)"
+        np.testing.assert_array_equal(drawn.curve(axes, label), audited)
+        ends = [bar[:, 1] for bar in axes.collections[0].get_segments()]
+        np.testing.assert_array_equal(np.transpose(ends), [audited[1], found[f"{name}: estimate"]])
+        squares = drawn.marks(axes, "s")
+        for bound, square, steps in zip(two_phase.LOOKS, squares, (19, 4, 3), strict=True):
+            curve = drawn.curve(axes, f"{bound} bound")
+            np.testing.assert_array_equal(curve, [found["step"], found[f"bound: {bound}"]])
+            np.testing.assert_array_equal(square, curve[:, curve[0] == 24 + steps])
 
 
 @pytest.mark.slow
