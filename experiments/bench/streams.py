@@ -216,4 +216,4 @@ def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
         )
         return transcript.releases
 
-    return best_ratio(loop, lambda: scan(jax.random.key(0), database), repeats=3)
+    return best_ratio(loop, lambda: scan(jax.random.key(0), database), repeats=7)
