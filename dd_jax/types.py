@@ -175,7 +175,7 @@ def num_records(database: PyTree) -> int:
     leaves = jax.tree.leaves(database)
     if not leaves:
         raise InputError("the database has no arrays; give a pytree whose leaves share a row axis.")
-    shapes = [jnp.shape(leaf) for leaf in leaves]
+    shapes = [np.shape(leaf) for leaf in leaves]
     if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
         raise InputError(
             f"the database's leaves have shapes {shapes}; give every leaf the same leading axis n."
@@ -245,18 +245,22 @@ def dtype_of(leaf) -> np.dtype:
 
 def check_finite(records: PyTree, what: str = "the database") -> None:
     """Refuse NaN and infinity in floating-point leaves, naming the row."""
+    if all(map(_is_finite, jax.tree.leaves(records))):
+        return
     for path, leaf in jax.tree.leaves_with_path(records):
-        array = np.asarray(leaf)
-        if not jnp.issubdtype(array.dtype, jnp.inexact):
-            continue
-        finite = np.isfinite(array)
-        if not finite.all():
-            rows = np.flatnonzero(~finite.reshape(array.shape[0], -1).all(axis=1))
+        if not _is_finite(leaf):
+            array = np.asarray(leaf)
+            finite = np.isfinite(array).reshape(array.shape[0], -1).all(axis=1)
             name = jax.tree_util.keystr(path) or "the records"
             raise InputError(
-                f"{what} holds NaN or infinity in row {rows[0]} of {name}; "
+                f"{what} holds NaN or infinity in row {np.flatnonzero(~finite)[0]} of {name}; "
                 f"remove or impute that record first."
             )
+
+
+def _is_finite(leaf) -> bool:
+    array = np.asarray(leaf)
+    return array.dtype.kind in "biuSU" or bool(np.isfinite(array).all())
 
 
 def check_edit(database: PyTree, edit: Edit, domain: Domain = ANY_RECORD) -> None:
@@ -314,12 +318,12 @@ def check_records_match(database: PyTree, edit: Edit) -> None:
             f"the edit's records have structure {jax.tree.structure(edit.record)}, the database "
             f"{jax.tree.structure(database)}; build the records with the database's own type."
         )
-    r = jnp.shape(edit.index)[0]
+    r = np.shape(edit.index)[0]
     for old, new in zip(jax.tree.leaves(database), jax.tree.leaves(edit.record), strict=True):
-        expected = (r, *jnp.shape(old)[1:])
-        if jnp.shape(new) != expected:
+        expected = (r, *np.shape(old)[1:])
+        if np.shape(new) != expected:
             raise InputError(
-                f"the edit's records have shape {jnp.shape(new)}; "
+                f"the edit's records have shape {np.shape(new)}; "
                 f"{r} rows of this database need shape {expected}."
             )
         if dtype_of(new) != dtype_of(old):

@@ -85,13 +85,11 @@ def _check_labelled(records, whole_labels: bool) -> None:
             f"build them as dd.Labelled(features, label)."
         )
     _check_features(records.features)
-    if jnp.ndim(records.label) != 1:
-        raise InputError(
-            f"labels have shape {jnp.shape(records.label)}; give a vector of n labels."
-        )
+    if np.ndim(records.label) != 1:
+        raise InputError(f"labels have shape {np.shape(records.label)}; give a vector of n labels.")
     num_records(records)
     dtype = dtype_of(records.label)
-    if whole_labels and not jnp.issubdtype(dtype, jnp.signedinteger):
+    if whole_labels and dtype.kind != "i":
         raise InputError(f"labels have dtype {dtype}; class labels are signed integers.")
     if not whole_labels and not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"labels have dtype {dtype}; convert them to the features' dtype.")
@@ -99,11 +97,11 @@ def _check_labelled(records, whole_labels: bool) -> None:
 
 def _check_features(features) -> None:
     """Static facts: a matrix of float32 or better (half precision cannot hold a norm bound)."""
-    if isinstance(features, tuple | list | dict) or jnp.ndim(features) != 2:
-        shape = "a tree" if isinstance(features, tuple | list | dict) else jnp.shape(features)
+    if isinstance(features, tuple | list | dict) or np.ndim(features) != 2:
+        shape = "a tree" if isinstance(features, tuple | list | dict) else np.shape(features)
         raise InputError(f"features have shape {shape}; give an (n, d) matrix.")
     dtype = dtype_of(features)
-    if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32:
+    if dtype not in (np.float32, np.float64):
         raise InputError(f"features have dtype {dtype}; convert them to float32 or float64.")
 
 
