@@ -195,3 +195,23 @@ def test_the_host_loop_serves_counted_rows():
         for rows in (counted, dd.expand(counted))
     ]
     np.testing.assert_allclose(run[0].releases, run[1].releases, rtol=1e-4, atol=1e-6)
+
+
+def on_host(rows):
+    return dd.on_host(jax.device_get(rows))
+
+
+@pytest.mark.parametrize("form", [dd.compress, on_host])
+@pytest.mark.parametrize("targets", [[[1], [5], [2]], [[1, 4], [5, 1], [2, 7]]])
+def test_the_host_loop_keeps_every_edit_of_a_compact_database(form, targets):
+    """Each request has slots of its own: a later deletion does not undo an earlier one."""
+    compact = form(signed(8, 3))
+    plain = dd.expand(compact)
+    edits = [dd.deletion(LOSS, plain, rows) for rows in targets]
+
+    def respond(request, release):
+        del release
+        return edits[request - 1]
+
+    curator, _ = dd.drive(jax.random.key(0), CURATOR, respond, compact, num_requests=3)
+    equal(dd.expand(curator.database), functools.reduce(dd.apply_edit, edits, plain))

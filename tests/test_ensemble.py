@@ -30,6 +30,10 @@ def test_a_longer_run_begins_with_a_shorter_one():
     np.testing.assert_allclose(long[:6], short, atol=1e-6)
     rest = dd.over_seeds(learn, key, 4, database, first_seed=5, chunk=4)
     np.testing.assert_allclose(long[5:], rest, atol=1e-6)
+    later = dd.over_seeds(learn, key, 9, database, first_seed=5, chunk=4)
+    whole = dd.over_seeds(learn, key, 14, database, chunk=4)
+    np.testing.assert_allclose(later, whole[5:], atol=1e-6)
+    assert len(np.unique(later, axis=0)) == 9, "no seed is there twice"
     for first_seed in (-1, 2**32 - 3):
         with pytest.raises(dd.InputError, match="are not all in 0 to 4294967295"):
             dd.over_seeds(learn, key, 4, database, first_seed=first_seed)

@@ -41,6 +41,31 @@ def test_gradients_and_objectives_are_those_of_the_rows(host, device_rows):
     np.testing.assert_allclose(many(PROBLEM, theta, host), expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("clip_norm", [0.1, 0.4])
+def test_clipping_counts_the_intercept(host, device_rows, clip_norm):
+    """Norms of rows that are fetched have the constant 1 as well."""
+    problem = dd.Problem(dd.losses.logistic(intercept=True), 0.1, clip_norm, row_chunk=CHUNK)
+    theta = jnp.array([1.0, -2.0, 0.5, 0.3])
+    expected = erm.reference_gradient(problem, theta, device_rows)
+    np.testing.assert_allclose(erm.gradient(problem, theta, host), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_an_edit_out_of_range_changes_nothing(host, device_rows):
+    """Its row is not asked of the host, which has none."""
+    edit = dd.deletion(LOSS, device_rows, [3, ROWS])
+    theta = jnp.array([1.0, -2.0, 0.5])
+    expected = dd.apply_edit(device_rows, dd.deletion(LOSS, device_rows, [3]))
+    for rows in (host, databases.counted(device_rows, np.ones(ROWS, int))):
+        found = dd.apply_edit(rows, edit)
+        jax.tree.map(np.testing.assert_array_equal, dd.expand(found), expected)
+        np.testing.assert_allclose(
+            erm.gradient(PROBLEM, theta, found),
+            erm.gradient(PROBLEM, theta, expected),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
 def test_learning_and_deleting_under_drive(host, device_rows):
     def respond(request, release):
         del release

@@ -63,6 +63,24 @@ def test_stacks_of_stacks_and_a_clip_norm_for_each_model():
     np.testing.assert_allclose(same_model[0], found[0, 0], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("count", [2, MODELS])
+def test_clip_norms_and_models_are_mapped_in_either_order(count):
+    """As many clip norms as models too, where no shape tells the two axes apart."""
+    database, loss, params = logistic_case()
+    models, clips = params[0], jnp.array([0.05, 0.2, 0.4])[:count]
+
+    def gradient(clip_norm, theta):
+        return erm.gradient(dd.Problem(loss, 0.1, clip_norm, row_chunk=CHUNK), theta, database)
+
+    clips_outside = jax.vmap(jax.vmap(gradient, (None, 0)), (0, None))(clips, models)
+    models_outside = jax.vmap(jax.vmap(gradient, (0, None)), (None, 0))(clips, models)
+    for i, clip_norm in enumerate(clips):
+        for j, theta in enumerate(models):
+            expected = gradient(clip_norm, theta)
+            np.testing.assert_allclose(clips_outside[i, j], expected, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(models_outside[j, i], expected, rtol=1e-5, atol=1e-7)
+
+
 def test_a_slope_of_many_scores_may_know_one_model_alone(x64):
     """Then it is mapped over the models, to the same gradients."""
     loss, rows, params = catalogue_case("softmax", jnp.float64)
