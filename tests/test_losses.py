@@ -294,6 +294,9 @@ def test_labels_zero_and_one_are_not_mistaken_for_classes():
         "row 1 has label 0, which marks a deleted row, but its features are not zero; "
         "give classes the labels -1 and 1."
     )
+    sparse = dd.Labelled(jnp.array([[0.5, 0.0], [0.0, 0.5]]), jnp.array([0.0, 1.0]))
+    with pytest.raises(dd.InputError, match="row 0 has label 0, which marks a deleted row"):
+        dd.losses.logistic().domain.check(sparse)
     blanked = dd.apply_edit(database, dd.deletion(dd.losses.logistic(), database, [1]))
     assert dd.losses.check_data(dd.losses.logistic(), blanked).num_records == 4
 
@@ -317,6 +320,32 @@ def test_rounding_is_all_that_the_domain_forgives():
     domain.check(jnp.array([[1.0 + 5e-7]]))
     with pytest.raises(dd.InputError, match="beyond the declared 1"):
         domain.check(jnp.array([[1.0 + 3e-6]]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_that_have_no_norm_are_refused(bad):
+    rows = jnp.array([[0.5, 0.0], [bad, 0.0]])
+    with pytest.raises(dd.InputError, match=f"row 1 has feature norm {bad}, beyond the declared 1"):
+        dd.losses.feature_domain(1.0).check(rows)
+    with pytest.raises(dd.InputError, match=f"row 1 has feature norm {bad}, beyond the declared 1"):
+        dd.losses.labelled_domain(1.0, -1.0, 1.0).check(dd.Labelled(rows, jnp.ones(2)))
+
+
+LOST_IN_SINGLE_PRECISION = {
+    "small squares after large ones": (1.0, np.repeat([1 / 32, 3e-5], [1024, 7_000])),
+    "squares of nothing": (1e-24, np.array([1e-23])),
+}
+
+
+@pytest.mark.parametrize("name", LOST_IN_SINGLE_PRECISION)
+def test_norms_are_taken_in_double_precision(name):
+    norm, row = LOST_IN_SINGLE_PRECISION[name]
+    single = row.astype(np.float32)[None]
+    assert np.cumsum(single[0] ** 2)[-1] <= np.float32(norm**2), "added up one by one, it is inside"
+    domain = dd.losses.feature_domain(norm)
+    for rows in (single, jnp.asarray(single), row[None]):
+        with pytest.raises(dd.InputError, match="beyond the declared"):
+            domain.check(rows)
 
 
 def test_domains_refuse_bad_bounds():

@@ -5,6 +5,7 @@ their own.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from mesh_processes import finished, started
@@ -79,3 +80,16 @@ def test_a_split_database_knows_its_rows():
     assert split.total == 5
     assert split.weight.tolist() == [2, 0, 3]
     assert split.first.tolist() == [0, 2, 2]
+
+
+def test_split_records_outside_the_domain_are_counted_with_their_multiplicity():
+    rows, loss, mesh = signed(3, 2), dd.losses.logistic(), sharding.make_mesh()
+    wild = rows._replace(features=rows.features.at[jnp.array([0, 2])].multiply(50.0))
+    split = sharding.split_rows(dd.counted(wild, [3, 1, 0]), mesh)
+    curator = dd.noisy_gd.mechanism(
+        dd.Problem(loss, 0.1, 0.4), dd.noisy_gd.Schedule(0.5, 0.01, 1.0, 1, 1)
+    )
+    stream = dd.requesters.stack_edits([dd.deletion(loss, rows, [1])])
+    requester = dd.requesters.fixed_stream(stream)
+    run = dd.interact(jax.random.key(0), curator, requester, split, num_requests=1, mesh=mesh)
+    assert int(run[1].projected_initially) == 3

@@ -202,3 +202,14 @@ def test_any_record_accepts_finite_rows_only():
     assert bool(jnp.all(ANY_RECORD.project(features(3, 2))[1]))
     with pytest.raises(dd.InputError, match="NaN or infinity in row 1"):
         ANY_RECORD.check(jnp.array([[0.0], [jnp.inf]]))
+
+
+def test_double_precision_on_the_host_goes_with_single_on_the_device():
+    """What counts is the type that an array will have in JAX, here without 64 bits."""
+
+    def double(records):
+        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), records)
+
+    database, record = signed(5, 3), signed(1, 3, seed=4)
+    dd.check_edit(double(database), dd.replacement([2], record))
+    dd.check_edit(database, dd.replacement([2], double(record)))
