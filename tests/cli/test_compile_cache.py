@@ -112,6 +112,22 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(environment, tmp_path,
     assert "can be written by, others" in capsys.readouterr().err
 
 
+def test_a_folder_of_another_user_is_not_trusted(environment, tmp_path, capsys):
+    environment.setenv(compile_cache.VARIABLE, str(tmp_path / "theirs"))
+    someone_else = os.getuid() + 1
+    environment.setattr(os, "getuid", lambda: someone_else)
+    assert kept_in() is None
+    assert "theirs belongs to, or can be written by, others" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("denied", [os.W_OK, os.X_OK], ids=["write", "enter"])
+def test_a_folder_that_one_cannot_use_is_not_used(environment, tmp_path, capsys, denied):
+    environment.setenv(compile_cache.VARIABLE, str(tmp_path / "closed"))
+    environment.setattr(os, "access", lambda path, mode: not mode & denied)
+    assert kept_in() is None
+    assert "closed cannot be written; name another folder" in capsys.readouterr().err
+
+
 def test_old_entries_are_deleted_and_nothing_else(environment, tmp_path):
     environment.setenv(compile_cache.VARIABLE, str(tmp_path))
     month_ago = time.time() - 31 * 24 * 3600
