@@ -140,8 +140,17 @@ def compress(database: PyTree) -> Counted:
     """The distinct records of a database with their multiplicities, on the host.
 
     `expand` gives back the same records in another order: equal ones stand together.
+
+    Raises:
+        InputError: the database has no rows, or is in another form already.
     """
+    if isinstance(database, Compact):
+        raise InputError(
+            f"the database is of type {type(database).__name__}; give plain rows to compress."
+        )
     n = num_records(database)
+    if n == 0:
+        raise InputError("the database has no rows; give at least one record.")
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(database)]
     raw = [np.ascontiguousarray(leaf).reshape(n, -1).view(np.uint8) for leaf in leaves]
     _, first, count = np.unique(

@@ -39,12 +39,13 @@ def chunk_rows(rows: int, width: int, itemsize: int = 4) -> int:
 def peak_numbers(rows: int, dim: int, models: int, chunk: int) -> int:
     """Most numbers that a gradient of `models` (times scores) holds, arguments and result included.
 
-        n (d + 3) + 6 d S + 6 c (d + S)
+        n (d + 4) + 6 d S + 6 c (d + S) + 500
 
-    The database with its labels, and norms and limits of its rows (n); models, result, sums and the
-    noise of a step (S); six blocks of c rows, of features and of slopes. No term has n · S.
+    The database with labels and counts, norms and limits of its rows (n); models, result, sums and
+    the noise of a step (S); six blocks of c rows, of features and of slopes; counters and keys. No
+    term has n · S.
     """
-    return rows * (dim + 3) + 6 * dim * models + 6 * chunk * (dim + models)
+    return rows * (dim + 4) + 6 * dim * models + 6 * chunk * (dim + models) + 500
 
 
 def summed_gradients(

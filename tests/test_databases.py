@@ -215,3 +215,14 @@ def test_the_host_loop_keeps_every_edit_of_a_compact_database(form, targets):
 
     curator, _ = dd.drive(jax.random.key(0), CURATOR, respond, compact, num_requests=3)
     equal(dd.expand(curator.database), functools.reduce(dd.apply_edit, edits, plain))
+
+
+def test_only_plain_rows_are_compressed():
+    rows = signed(4, 2)
+    for database, words in (
+        (databases.compress(rows), "of type Counted; give plain rows"),
+        (databases.overlay(rows, 1), "of type Overlay; give plain rows"),
+        (jax.tree.map(lambda leaf: leaf[:0], rows), "has no rows"),
+    ):
+        with pytest.raises(dd.InputError, match=words):
+            databases.compress(database)

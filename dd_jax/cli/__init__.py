@@ -128,7 +128,9 @@ def _of_kinds(found: re.Match) -> str:
 
 def entry() -> None:
     """Console entry point; a reader that closes the pipe early (`| head`) ends it quietly."""
-    if compile_cache.FLAG not in sys.argv:
+    if compile_cache.FLAG in sys.argv:
+        compile_cache.disable()
+    else:
         compile_cache.enable()
     try:
         status = main()

@@ -33,7 +33,10 @@ def enable() -> None:
     it, one line says so. A folder of JAX's own variable is left to JAX.
     """
     named = os.environ.get(VARIABLE, "")
-    if named.lower() == OFF or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if named.lower() == OFF:
+        disable()
+        return
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     try:
         folder = cache_folder(VARIABLE, "compiled")
@@ -48,6 +51,11 @@ def enable() -> None:
         os.environ.setdefault(name, value)
     # An entry that another process is still writing, or that was cut off, is compiled again.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation")
+
+
+def disable() -> None:
+    """Keep and load nothing, whatever folder JAX's own variable names."""
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
 
 def _prepare(folder: Path) -> None:

@@ -52,7 +52,7 @@ class Devices:
         """Arguments of `jax.distributed.initialize`; None where JAX has to find out."""
         found: dict[str, Any] = {name: self._given(name) for name in _VARIABLES}
         where, count, index = found.values()
-        if where is not None and not where.rpartition(":")[2].isdecimal():
+        if where is not None and not _is_address(where):
             raise InputError(f"--coordinator {where}: give HOST:PORT, such as 10.0.0.1:1234.")
         if count is not None and count < 1:
             raise InputError(f"--processes {count}: give at least 1.")
@@ -112,6 +112,11 @@ class Devices:
 DeviceOptions = Annotated[Devices, tyro.conf.arg(name="")]
 """The options of a command, without a prefix."""
 ONE_DEVICE = Devices()
+
+
+def _is_address(where: str) -> bool:
+    host, _, port = where.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
 
 
 def _option(name: str) -> str:

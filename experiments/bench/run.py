@@ -14,9 +14,9 @@ import numpy as np
 from experiments.bench import cells, streams, two_cores
 from experiments.bench.growth import growth
 
-# A ratio this far below the median of past runs is a regression; two runs of the same code on a
-# shared machine differ by less.
-FALL = 0.15
+# A number this far worse than the median of past runs is a regression; two runs of the same code on
+# a shared machine mostly differ by less.
+WORSE = 0.15
 PAST_RUNS = 5
 
 
@@ -64,29 +64,63 @@ def ratios_of(result: dict) -> dict[str, float]:
     }
 
 
+def costs_of(result: dict) -> dict[str, float]:
+    """Every cost of a stream and all memory, by name; smaller is better."""
+    streams_cost = {
+        # An overhead near zero has no share to grow by; the whole request has.
+        name: 1 + value if name.startswith("request_overhead") else value
+        for name, value in result.get("ratios", {}).items()
+    }
+    return streams_cost | {
+        f"peak_bytes: {cell_name(cell)}": cell["peak_bytes"]
+        for cell in result["cells"]
+        if cell["peak_bytes"] is not None
+    }
+
+
+def machine() -> str:
+    """The kind of processor, as far as the system names it."""
+    names = Path("/proc/cpuinfo")
+    lines = names.read_text(encoding="utf-8").splitlines() if names.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{platform.machine()} {models[0] if models else platform.processor()}".strip()
+
+
 def past_runs(path: Path) -> list[dict]:
-    """What was kept of earlier runs on this kind of machine, oldest first."""
+    """What was kept of earlier runs on this kind of machine, oldest first.
+
+    A line that was cut off, or is none of ours, is passed over.
+    """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    entries = [json.loads(line) for line in lines]
-    return [entry for entry in entries if entry["machine"] == platform.machine()]
+    entries = [entry for entry in map(_entry, lines) if entry.get("machine") == machine()]
+    return [entry for entry in entries if isinstance(entry.get("cells"), list)]
+
+
+def _entry(line: str) -> dict:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def regressions(result: dict, past: list[dict]) -> dict[str, dict[str, float]]:
-    """Ratios that fell by more than 15% below the median of the last five runs that have them."""
-    fallen = {}
-    for name, now in ratios_of(result).items():
-        before = [ratios_of(entry)[name] for entry in past if name in ratios_of(entry)]
-        usual = float(np.median(before[-PAST_RUNS:])) if before else now
-        if now < (1 - FALL) * usual:
-            fallen[name] = {"now": now, "before": usual}
-    return fallen
+    """Numbers that are worse by more than 15% than the median of the last five runs with them."""
+    found = {}
+    for numbers, sign in ((ratios_of, 1), (costs_of, -1)):
+        for name, now in numbers(result).items():
+            before = [numbers(entry)[name] for entry in past if name in numbers(entry)]
+            usual = float(np.median(before[-PAST_RUNS:])) if before else now
+            if sign * now < sign * (1 - sign * WORSE) * usual:
+                found[name] = {"now": now, "before": usual}
+    return found
 
 
 def remember(path: Path, result: dict) -> None:
     """Add a result to the record of past runs."""
     entry = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": platform.machine(),
+        "machine": machine(),
         "versions": {name: version(name) for name in ("dd-jax", "jax", "jaxlib", "numpy")},
     }
     path.parent.mkdir(parents=True, exist_ok=True)

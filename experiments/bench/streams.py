@@ -11,6 +11,16 @@ from dd_jax import databases, ensemble, erm, requesters
 from dd_jax.noisy_gd import Schedule
 from experiments.bench import forms
 
+# The most that is asked of each ratio.
+LIMITS = {
+    "pair_over_one_arm": 2.1,
+    "pair_memory_over_one_arm": 1.2,
+    "multiplicities_over_distinct": 1.2,
+    "adaptive_overlay_over_fixed_stream": 1.3,
+    "overlay_bytes": 100e6,
+    "request_overhead_with_noise": 0.05,
+    "host_loop_over_scan": 1.1,
+}
 # Sizes of the quick and of the whole benchmark differ in nothing but these.
 N, D, SEEDS = 10_000, 50, 1024
 

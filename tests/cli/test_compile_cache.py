@@ -32,10 +32,13 @@ finally:
 """
 
 
+JAXS_OWN = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+
+
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
     """No variable of JAX's or ours is set, and the user's cache folder is a temporary one."""
-    for name in (compile_cache.VARIABLE, "JAX_COMPILATION_CACHE_DIR", *compile_cache._SETTINGS):
+    for name in (compile_cache.VARIABLE, *JAXS_OWN, *compile_cache._SETTINGS):
         monkeypatch.setenv(name, "")  # so that it is put back, whoever sets it
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
@@ -64,6 +67,7 @@ def test_programs_go_into_the_users_cache_folder_however_small(environment, tmp_
 def test_a_variable_moves_the_folder_or_turns_it_off(environment, tmp_path):
     environment.setenv(compile_cache.VARIABLE, "Off")
     assert kept_in() is None
+    assert os.environ["JAX_ENABLE_COMPILATION_CACHE"] == "false", "even with a folder of JAX's"
     environment.setenv(compile_cache.VARIABLE, str(tmp_path / "elsewhere"))
     assert kept_in() == str(tmp_path / "elsewhere")
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from dd_jax import databases, erm
+from dd_jax import cli, databases, erm
 from dd_jax.cli import bench
 from experiments.bench import cells, figure, forms, growth, run, streams
 
@@ -122,6 +122,77 @@ def test_a_fall_below_past_runs_is_named(tmp_path):
     assert run.past_runs(path) == []
 
 
+def test_the_last_five_runs_are_the_yardstick():
+    past = [a_result(ratio) for ratio in (0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)]
+    (found,) = run.regressions(a_result(0.5), past).values()
+    assert found == {"now": 0.5, "before": 0.9}
+
+
+def test_a_cost_that_grew_is_named():
+    def result(loop, overhead, held):
+        made = a_result(0.5) | {
+            "ratios": {"host_loop_over_scan": loop, "request_overhead": overhead}
+        }
+        made["cells"][0]["peak_bytes"] = held
+        return made
+
+    past = [result(1.0, -0.01, 100)]
+    assert run.regressions(result(1.14, 0.12, 114), past) == {}
+    assert run.regressions(result(0.5, -0.4, 10), past) == {}, "smaller is better"
+    assert set(run.regressions(result(1.16, 0.15, 116), past)) == {
+        "host_loop_over_scan",
+        "request_overhead",
+        "peak_bytes: logistic, n=10, d=2, S=3",
+    }
+
+
+def test_lines_that_are_no_past_run_are_passed_over(tmp_path):
+    path = tmp_path / "bench.jsonl"
+    run.remember(path, a_result(0.5))
+    whole = path.read_text()
+    path.write_text(f"\n{whole[:40]}\n[1]\n{{}}\n{whole}" + whole[:40])
+    assert [entry["cells"] for entry in run.past_runs(path)] == [a_result(0.5)["cells"]]
+
+
+def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for option, path, words in (
+        ("--history", tmp_path, "is a folder; name a file."),
+        ("--figure", tmp_path / "file" / "x.png", "cannot be written; name another file."),
+    ):
+        assert cli.main(["bench", option, str(path)]) == 2
+        assert capsys.readouterr().err == f"dd-jax bench: {option} {path} {words}\n"
+
+
+def test_ratios_are_of_best_times_each_for_all_seeds(monkeypatch):
+    """Times that are known give ratios that are known; the reference ran with half of the seeds."""
+    known = {"gemm 64": 2.0, "ours": 4.0, "slopes": 1.0, "grad of mean": 8.0, "numpy": 12.0}
+    monkeypatch.setattr(forms, "GEMM_SIZES", (64,))
+    monkeypatch.setattr(cells, "_torch_ratios", lambda *_: {})
+    monkeypatch.setattr(forms, "best_times", lambda functions, **_: known | {"per record": 100.0})
+    cell = cells.measure(cells.Setting(20, 3, 4, reference_seeds=2))
+    assert cell.gemm_ratio == pytest.approx((4 * 20 * 3 * 4 / 4.0) / (2 * 64**3 / 2.0))
+    assert (cell.elementwise_ratio, cell.grad_of_mean_ratio, cell.numpy_ratio) == (0.25, 2, 3)
+    assert cell.vmap_grad_ratio == 50
+
+
+def test_the_shortest_time_of_each_form_counts():
+    ticks = iter([0, 5, 10, 12, 20, 23, 30, 39])
+    found = forms.best_times(
+        {"one": lambda: 1, "other": lambda: 2}, repeats=2, clock=lambda: next(ticks)
+    )
+    assert found == {"one": 3, "other": 2}
+
+
+def test_the_torch_loop_makes_our_steps(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(forms, "NOISE", 0.0)
+    database, params = forms.logistic_inputs(50, 4, 1)
+    ours = forms.noisy_steps(forms.logistic_problem(), 5)(params, database)[0]
+    theirs = forms.torch_steps(database, np.asarray(params[0]), 5, clipped=True)()
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
 def test_the_figure_and_the_tables_show_every_cell(tmp_path, capsys):
     result = a_result(0.4) | {"ratios": {"pair_over_one_arm": 1.9}}
     result["growth"] = {
@@ -139,7 +210,7 @@ def test_the_figure_and_the_tables_show_every_cell(tmp_path, capsys):
     bench._print(result)
     printed = capsys.readouterr().out
     assert "0.4 [0.5]" in printed
-    assert "FELL by more than 15%" in printed
+    assert "WORSE by more than 15%" in printed
 
 
 def test_multiplicities_and_copies_have_the_same_gradient():
