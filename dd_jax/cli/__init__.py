@@ -110,13 +110,23 @@ def _first_sentence(box: str) -> str:
 
     inside = itertools.dropwhile(lambda line: not is_text(line), lines)
     said = " ".join(itertools.takewhile(is_text, inside)).rstrip(".:")
-    return _NO_MATCH.sub(_of_kinds, said)
+    return _NO_NUMBER.sub(_of_kind, _NO_MATCH.sub(_of_kinds, said))
 
 
-# What the parser says of an option that may be left out and got a value of the wrong kind.
+# What the parser says of a value of the wrong kind: for an option that needs a number, and for one
+# that may be left out.
+_NO_NUMBER = re.compile(
+    r"Error parsing (--[\w-]+): (?:invalid literal for (int)|could not convert string to (float))"
+    r".*: '(.*)'"
+)
 _NO_MATCH = re.compile(
     r"Error parsing (--[\w-]+): no type matching (.+) could be instantiated from \[(.*)\]"
 )
+
+
+def _of_kind(found: re.Match) -> str:
+    option, whole, broken, given = found.groups()
+    return f"{option} {given}: give {(whole or broken).upper()}"
 
 
 def _of_kinds(found: re.Match) -> str:

@@ -64,6 +64,8 @@ def test_bad_input_is_one_line_and_status_2(capsys):
     [
         (("sweep", "--mesh", "3"), "--mesh 3: give INT INT"),
         (("audit", "--mesh", "a", "b"), "--mesh a b: give INT INT"),
+        (("bench", "--cores", "x"), "--cores x: give INT"),
+        (("run", "--data", "digits-3-vs-8", "--l2", "x"), "--l2 x: give FLOAT"),
         (("run", "--data", "digits-3-vs-8", "--bound", "x"), "--bound x: give FLOAT"),
     ],
 )
