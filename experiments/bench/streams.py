@@ -36,7 +36,7 @@ def ratios(n: int = N, d: int = D, seeds: int = SEEDS, requests: int = 20) -> di
         "overlay_bytes": overlay_bytes(n, d, seeds, requests),
         "request_overhead": overhead,
         "request_overhead_with_noise": over_gradients,
-        "host_loop_over_scan": host_loop(n, d, requests=10 * requests),
+        "host_loop_over_scan": host_loop(n, d, requests=50 * requests),
     }
 
 
@@ -226,4 +226,4 @@ def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
         )
         return transcript.releases
 
-    return best_ratio(loop, lambda: scan(jax.random.key(0), database), repeats=7)
+    return best_ratio(loop, lambda: scan(jax.random.key(0), database), repeats=4)
