@@ -67,6 +67,13 @@ class Plan:
     eps_dd_asked: float | None = None
     risk_asked: float | None = None
     protects: Protects = "record"
+    dtype: str = "float32"
+
+    @property
+    def fingerprint(self):
+        import hashlib
+        d = hashlib.sha256(self.to_json().encode()).digest()
+        return tuple(int.from_bytes(d[4*i:4*i+4], "big") for i in range(4))
 
     def __post_init__(self):
         _check_formulas(self.kind, self.accountant)
