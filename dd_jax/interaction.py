@@ -222,27 +222,34 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
     releases, events = [release], []
 
     def so_far() -> Transcript:
-        edits, *counts = stack(events) if events else _no_events(start)
+        edits, counts = stack(events) if events else _no_events(start)
         seen = observed[: len(events)]
+        counts = _counts(counts, edits)
         return _transcript(
             mechanism, start, stack(releases), edits, seen, counts, outside, np.int32(served)
         )
 
     try:
-        for request in range(served + 1, served + len(observed) + 1):
-            edit = respond(request, release if observed[request - served - 1] else None)
-            try:
-                check_edit(curator.database, edit, mechanism.domain)
-                _check_size(edit, events)
-            except InputError as error:
-                raise EditRefused(f"request {request}: {error}", curator, so_far()) from None
-            if not events and isinstance(start, Compact):
-                slots = len(observed) * edit.index.shape[0]
-                curator = curator._replace(database=databases.overlay(curator.database, slots))
-            with _unbroken():
-                curator, release, event = _request_step(mechanism, key, curator, edit)
+        with _held_back() as interrupts:
+            for request in range(served + 1, served + len(observed) + 1):
+                edit = respond(request, release if observed[request - served - 1] else None)
+                try:
+                    check_edit(curator.database, edit, mechanism.domain)
+                    _check_size(edit, events)
+                except InputError as error:
+                    raise EditRefused(f"request {request}: {error}", curator, so_far()) from None
+                if not events and isinstance(start, Compact):
+                    slots = len(observed) * edit.index.shape[0]
+                    curator = curator._replace(database=databases.overlay(curator.database, slots))
+                interrupts.hold()
+                words = curator.plan  # never changes: not worth an argument of every step
+                curator, release, event = _request_step(
+                    mechanism, key, curator._replace(plan=None), edit
+                )
+                curator = curator._replace(plan=words)
                 releases.append(release)
                 events.append(event)
+                interrupts.let_go()
     except EditRefused:
         raise
     except BaseException as error:
@@ -254,21 +261,42 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
     return curator, so_far()
 
 
+class _Interrupts:
+    """Ctrl-C, held back while a request is served: a state that was donated must not get lost."""
+
+    def __init__(self, before: Callable):
+        self.before, self.held, self.pending = before, False, None
+
+    def __call__(self, *call):
+        if self.held:
+            self.pending = call
+        else:
+            self.before(*call)
+
+    def hold(self) -> None:
+        self.held = True
+
+    def let_go(self) -> None:
+        """Deliver what came in the meantime."""
+        self.held = False
+        if self.pending is not None:
+            call, self.pending = self.pending, None
+            self.before(*call)
+
+
 @contextlib.contextmanager
-def _unbroken() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is done: a state that was donated must not get lost."""
+def _held_back() -> Iterator[_Interrupts]:
+    """Interrupts that can be held back; only Python's main thread ever gets any."""
     before = signal.getsignal(signal.SIGINT)
+    interrupts = _Interrupts(before if callable(before) else lambda *call: None)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
+        yield interrupts
         return
-    caught = []
-    signal.signal(signal.SIGINT, lambda *call: caught.append(call))
+    signal.signal(signal.SIGINT, interrupts)
     try:
-        yield
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
-    if caught:
-        before(*caught[0])
 
 
 def adversary_view(transcript: Transcript, request: int) -> PyTree:
@@ -413,7 +441,21 @@ def _check_size(edit: Edit, events: list) -> None:
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _request_step(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
-    return _serve(mechanism, _request_key(key, curator.served + 1), curator, edit)
+    request_key = _request_key(key, curator.served + 1)
+    curator, release, (edit, *counts) = _serve(mechanism, request_key, curator, edit)
+    # One short array: between two requests every array that is returned costs time.
+    flat = [jnp.ravel(leaf).astype(jnp.int32) for leaf in jax.tree.leaves(counts)]
+    return curator, release, (edit, jnp.concatenate(flat))
+
+
+def _counts(counts: Array, edits: Edit) -> list[PyTree]:
+    """Projected, rejected and unchanged, from what `_request_step` packed."""
+    leaves, structure = jax.tree.flatten(edits.record)
+    packed = np.asarray(counts)
+    unchanged = np.split(packed[:, 2:] != 0, len(leaves), axis=1)
+    arrays = [packed[:, 0], packed[:, 1], *unchanged]
+    projected, rejected, *unchanged = jax.tree.map(jnp.asarray, arrays)
+    return [projected, rejected, jax.tree.unflatten(structure, unchanged)]
 
 
 def _observed_mask(observe: Sequence[int], num_requests: int, served: int = 0) -> np.ndarray:
@@ -464,6 +506,4 @@ def _no_events(database: PyTree):
     record = jax.tree.map(
         lambda leaf: jnp.zeros((0, 0, *leaf.shape[1:]), leaf.dtype), databases.records_of(database)
     )
-    none = jnp.zeros(0, jnp.int32)
-    unchanged = jax.tree.map(lambda leaf: jnp.zeros((0, 0), bool), record)
-    return Edit(jnp.zeros((0, 0), jnp.int32), record), none, none, unchanged
+    return Edit(jnp.zeros((0, 0), jnp.int32), record), jnp.zeros((0, 2), jnp.int32)
