@@ -58,7 +58,7 @@ def test_true_claims_stand_and_false_ones_fall(name):
     factor = verdict.detectable / exact
     wrong = audit(pair, make(exact / factor**1.5), scores=FIRST)
     assert wrong.refuted
-    assert wrong.verdicts[0].lower_bound.value > wrong.verdicts[0].claim.certified
+    assert wrong.verdicts[0].lower_bound.value > wrong.verdicts[0].claim.claimed
 
 
 def test_the_bound_is_in_the_claim_s_own_unit():
