@@ -111,7 +111,7 @@ class Verdict:
             return ""
         needed = self.seeds_needed
         remedy = (
-            f"no number of seeds up to {MOST_SEEDS:.0e} would do, so use another score or gate"
+            f"no number of seeds up to {MOST_SEEDS:,} would do, so use another score or gate"
             if needed is None
             else f"{needed:,} seeds per arm would do"
         )
@@ -365,7 +365,10 @@ def _fewest(enough: Callable[[int], bool], seeds: int) -> int | None:
         middle = round(math.sqrt(low * high))
         low, high = (low, middle) if enough(middle) else (middle, high)
     unit = 10 ** max(len(str(high)) - 2, 0)
-    return -(-high // unit) * unit
+    needed = -(-high // unit) * unit
+    while not enough(needed):  # the power of some gates is not quite monotone
+        needed += unit
+    return needed
 
 
 def _verdict(claim, findings: tuple[Finding, ...], exact, confidence, power, reach) -> Verdict:

@@ -59,8 +59,7 @@ class Config:
     intercept: Switch = False
     """Append a constant 1 to the scaled features."""
     test_fraction: float | None = None
-    """Share of rows held out to measure accuracy, about; 0.25 by default, 0 for none. A hash of
-    each row decides, whatever the other rows are."""
+    """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
     requests: int | None = None
     """Deletion requests to serve; 10 by default."""
     edits_per_request: int = 1
@@ -86,8 +85,7 @@ class Config:
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
     seed: int | None = None
-    """Rehearse with noise from this seed, and split a file by it; a secret key by default, and the
-    split of seed 0."""
+    """Rehearse: noise, and a file's split, from this seed. By default a secret key, and split 0."""
     json: Switch = False
     """Print one JSON object."""
     save: Path | None = None

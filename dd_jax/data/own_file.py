@@ -267,11 +267,13 @@ def _held_out(
         held_out = _fingerprints(features, signs, seed) < fraction * 2.0**64
     n, training = len(signs), int(np.sum(~held_out))
     if training < least:
+        wanted = int(np.ceil(least / (1 - fraction)))
+        # Equal rows go together, so that enough rows can still be too few.
+        more = f"about {wanted} rows or more" if wanted > n else "more rows that differ"
         raise InputError(
             f"{path} has {n} rows, {training} to train and {n - training} to hold out, too few: "
-            f"{least} must train (those to be deleted, and 2 that stay); give about "
-            f"{int(np.ceil(least / (1 - fraction)))} rows or more, or fewer requests, or a smaller "
-            f"test fraction."
+            f"{least} must train (those to be deleted, and 2 that stay); give {more}, fewer "
+            f"requests, a smaller test fraction or another seed."
         )
     if fraction and training == n:
         raise InputError(
