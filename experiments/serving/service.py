@@ -153,7 +153,7 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
     found = dd.over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
     say("judging releases against exact minimisers")
     served = _judged(service, found.releases, stream, seconds)
-    return served._replace(transcript=jax.tree.map(lambda leaf: leaf[0], found))
+    return served._replace(transcript=jax.tree.map(lambda leaf: np.asarray(leaf)[0], found))
 
 
 @functools.lru_cache(maxsize=8)
