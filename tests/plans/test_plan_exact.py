@@ -118,7 +118,7 @@ def test_label_ridge(block):
         streams, stays = databases(
             rng, draw(plan.n), request, rows, plan.edits_per_request, inserted, draw
         )
-        certificate = plan.certificate(request=request, inserted=inserted, records=joint)
+        certificate = plan.certificate(request=request, first_inserted=inserted, records=joint)
         steps = [plan.learn_steps, *[plan.delete_steps] * request]
         runs = [
             phases(features, [labels[side] for labels in streams], plan, steps) for side in (0, 1)
@@ -268,7 +268,7 @@ def test_logistic_streams(block):
             )
         request, inserted, joint = questions(rng, plan.edits_per_request)
         streams, stays = line_streams(rng, plan, radius, request, inserted, joint)
-        certificate = plan.certificate(request=request, inserted=inserted, records=joint)
+        certificate = plan.certificate(request=request, first_inserted=inserted, records=joint)
         line = Line(plan, logistic_slope, logistic_value)
         gone = [line.releases([pair[side] for pair in streams]) for side in (0, 1)]
         exact = grid.renyi(plan.order, gone[0][-1], gone[1][-1])
@@ -306,8 +306,8 @@ def test_tanh_streams(block):
         )
         request, inserted, joint = questions(rng, plan.edits_per_request)
         streams, stays = line_streams(rng, plan, 1.0, request, inserted, joint)
-        unseen = plan.certificate(request=request, inserted=inserted, records=joint)
-        seen = plan.certificate(1, request, inserted=inserted, records=joint)
+        unseen = plan.certificate(request=request, first_inserted=inserted, records=joint)
+        seen = plan.certificate(1, request, first_inserted=inserted, records=joint)
         line = Line(plan, tanh_slope, tanh_value, fineness=0.45)
         gone = [line.releases([pair[side] for pair in streams]) for side in (0, 1)]
         for side in (0, 1):
