@@ -102,16 +102,3 @@ class ProblemConstants:
         """L of the gradients that are used: the smaller of the loss's L and the clip norm."""
         known = [v for v in (self.loss.lipschitz, self.clip_norm) if v is not None]
         return min(known) if known else None
-
-
-@dataclass(frozen=True)
-class DataCheck:
-    """Says that every row of a database was held to a loss's domain (`dd_jax.losses.check_data`).
-
-    Attributes:
-        num_records: n, the rows that were checked.
-        domain: the domain in words, as `LossConstants.domain` has it.
-    """
-
-    num_records: int
-    domain: str
