@@ -23,7 +23,7 @@ def numbers(name, value):
     """`value` as float64, refused if it is not numeric or holds a NaN."""
     try:
         array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{name} = {value!r} is not a number; give a number or an array of them."
         ) from None
@@ -68,6 +68,14 @@ def count(name, value):
     bad = ~(np.isfinite(array) & (array >= 1))
     _refuse_where(bad, name, array, "is not a finite whole number ≥ 1", "give 1, 2, 3, …")
     return array
+
+
+def whole(name, value, *, least):
+    """A count as a Python int, refused unless one finite whole number ≥ `least`."""
+    number = steps(name, value)
+    if number.ndim or np.isinf(number) or number < least:
+        raise InputError(f"{name} = {value} is not a finite whole number ≥ {least}; give one.")
+    return int(value)
 
 
 def probability(name, value):

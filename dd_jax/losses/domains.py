@@ -135,7 +135,7 @@ def _project_norms(features: Array, feature_norm: float) -> tuple[Array, Array]:
     """Scale rows beyond the norm down to it; a row with NaN or infinity becomes zero."""
     finite = jnp.all(jnp.isfinite(features), axis=-1, keepdims=True)
     features = jnp.where(finite, features, jnp.zeros_like(features))
-    # Computed in float32, within ROUNDING of the truth; a row that is kept has at most R(1+ROUNDING).
+    # Computed in float32, within ROUNDING of the truth: a kept row has at most R(1 + ROUNDING).
     norms = jnp.linalg.norm(features, axis=-1, keepdims=True)
     # A few ulp inside, so that rounding does not carry a scaled row out again.
     limit = jnp.asarray(

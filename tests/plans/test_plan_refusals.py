@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dd_jax import loss_constants
-from dd_jax.constants import DataCheck, LossConstants, ProblemConstants
+from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.plans import Plan, plan_composition, plan_convex, plan_nonconvex
 
@@ -165,20 +165,6 @@ REFUSED = {
         f"{ProblemConstants(loss_constants.logistic(), 0.2)}; plan again for the problem that is "
         f"run.",
     ),
-    "another database": (
-        lambda: convex().certificate(data_check=DataCheck(99, LOGISTIC.loss.domain)),
-        "the data check covers 99 records of the domain '‖features‖ ≤ 1, label in [-1, 1]', the "
-        "plan 100 of '‖features‖ ≤ 1, label in [-1, 1]'; check the database that is run with this "
-        "problem's loss.",
-    ),
-    "a database of a domain that is hardly larger": (
-        lambda: convex().certificate(
-            data_check=DataCheck(100, loss_constants.logistic(feature_norm=1.0000004).domain)
-        ),
-        "the data check covers 100 records of the domain '‖features‖ ≤ 1.0000004, label in [-1, "
-        "1]', the plan 100 of '‖features‖ ≤ 1, label in [-1, 1]'; check the database that is run "
-        "with this problem's loss.",
-    ),
     "more edits than records": (
         lambda: convex(edits_per_request=101).certificate(),
         "edits_per_request = 101 exceeds n = 100, but a request replaces distinct records; give "
@@ -306,9 +292,9 @@ BAD_INPUT = {
         "adaptivity = -1 is not a whole number ≥ 0; give 0, 1, 2, … or numpy.inf.",
     ),
     "insertion": (
-        lambda: convex().certificate(request=2, inserted=2),
-        "inserted = 2 is not before request = 2; count requests from 1, and give inserted=0 for a "
-        "record of the initial database.",
+        lambda: convex().certificate(request=2, first_inserted=2),
+        "first_inserted = 2 is not before request = 2; count requests from 1, and give "
+        "first_inserted=0 for a record of the initial database.",
     ),
     "reduction": (
         lambda: convex().certificate(reduction="paper"),
