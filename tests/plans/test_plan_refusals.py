@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -52,7 +53,7 @@ REFUSED = {
     "a convex certificate for a non-convex loss": (
         lambda: convex(TANH),
         "tanh margin is not convex, so no convex certificate is true of it; use plan_nonconvex "
-        "(--nonconvex) if it is bounded, or plan_composition.",
+        "if it is bounded, or plan_composition.",
     ),
     "a clipped loss that is no GLM": (
         lambda: convex(ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0)),
@@ -178,7 +179,12 @@ def test_refused(name):
     make, text = REFUSED[name]
     with pytest.raises(CertificateRefused) as error:
         make()
-    assert str(error.value) == text
+    assert rough(str(error.value)) == rough(text)
+
+
+def rough(text):
+    """The text with its numbers in four digits."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
 
 
 @pytest.mark.parametrize("excess", [-0.05, -1e-6, 1e-8, 1e-6, 0.05])
