@@ -83,7 +83,17 @@ def test_convex_numbers_are_the_guarantees_at_the_plans_settings():
     assert certificate.mu_dd_adaptive == pytest.approx(math.sqrt(eps_dd + 2 * eps_dp))
     assert certificate.advantage_bound == inference.advantage_gdp(certificate.mu_dd_adaptive)
     assert certificate.eps_dd_reduction_as_stated == certificate.eps_dd_adaptive
-    risk = (1.0, 0.1, 0.25, plan.noise_variance, 1000, 10, plan.step_size, *steps, 3)
+    risk = (
+        LOGISTIC.lipschitz,
+        0.1,
+        LOGISTIC.loss.smoothness,
+        plan.noise_variance,
+        1000,
+        10,
+        plan.step_size,
+        *steps,
+        3,
+    )
     assert certificate.risk_bound_request == utility.excess_risk_convex(*risk, 4)
     limits = [utility.excess_risk_convex(*risk, request) for request in (0, math.inf)]
     assert certificate.risk_bound == max(limits)
