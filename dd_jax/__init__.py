@@ -98,7 +98,6 @@ _NAMES = {
     "expand": "databases",
     "interact": "interaction",
     "neighbours": "ensemble",
-    "on_host": "host_rows",
     "over_seeds": "ensemble",
     "plan_composition": "plans",
     "plan_convex": "plans",

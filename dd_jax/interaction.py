@@ -75,7 +75,7 @@ def interact(
 
     Pure: jit it, vmap it over keys. Under a vmap over keys alone the database stays unbatched for
     as long as the requester's edits do not depend on the key; where they do, `overlay` keeps it
-    unbatched, at the price of 2·i·r more rows in every gradient.
+    unbatched, at the price of i·r more rows in every gradient and n bytes for each key.
 
     Args:
         key: the interaction's only source of randomness.
@@ -94,7 +94,9 @@ def interact(
             mesh to `dd.over_seeds`.
 
     Returns:
-        The curator's final state (model and database) and the transcript.
+        The curator's final state (model and database) and the transcript. The database holds none
+        of the records that edits replaced (`dd_jax.databases.compact`); under a vmap over keys
+        that is a database for each key, which the compiler leaves out where nobody uses it.
 
     Raises:
         InputError: a record outside the domain, or an observable index out of range.
@@ -122,7 +124,7 @@ def interact(
     memory = requester.init(init_key)
     if overlay or isinstance(database, Compact):
         edits_per_request = _edit_size(requester, memory, release)
-        database = databases.overlay(database, max(1, num_requests * edits_per_request))
+        database = databases.overlay(database, num_requests * edits_per_request)
 
     def serve(carry, xs):
         curator, release, memory = carry
@@ -130,7 +132,7 @@ def interact(
         act_key, request_key = jax.random.split(jax.random.fold_in(stream_key, request))
         observation = Observation(_mask(release, visible), visible, request)
         memory, edit = requester.act(act_key, memory, observation)
-        curator, release, events = _serve(mechanism, request_key, curator, edit, request)
+        curator, release, events = _serve(mechanism, request_key, curator, edit)
         return (curator, release, memory), (release, *events)
 
     start = (CuratorState(state, database), release, memory)
@@ -138,7 +140,7 @@ def interact(
     (curator, _, _), (releases, edits, projected, rejected) = jax.lax.scan(serve, start, xs)
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
     transcript = Transcript(releases, edits, jnp.asarray(observed), projected, rejected, outside)
-    return curator, transcript
+    return _compacted(curator), transcript
 
 
 def drive(
@@ -163,8 +165,8 @@ def drive(
         respond: `(request, release) -> edit` with release φ_{i-1} at the steps named in `observe`
             and None otherwise. What it sees is what the certificate counts: do not let it look
             at releases by another way.
-        database: 𝒟_0; it is copied, never modified. Forms other than plain rows (`Counted`, rows
-            on the host) are served from an `Overlay` with room for all requests.
+        database: 𝒟_0; it is copied, never modified. A `Counted` one is served from an `Overlay`
+            with room for all requests, and is a `Counted` one again at the end.
         num_requests: how many requests are served.
         observe: indices of the releases shown to `respond`.
         resume: a curator's state to go on from instead of learning; give a fresh key.
@@ -192,14 +194,15 @@ def drive(
             check_edit(curator.database, edit, mechanism.domain)
             _check_size(edit, events)
         except InputError as error:
-            raise EditRefused(f"request {request}: {error}", curator, so_far()) from None
+            state = _compacted(curator)
+            raise EditRefused(f"request {request}: {error}", state, so_far()) from None
         if not events and isinstance(start, Compact):
             slots = num_requests * edit.index.shape[0]
             curator = CuratorState(curator.params, databases.overlay(curator.database, slots))
         curator, release, event = _request_step(mechanism, stream_key, request, curator, edit)
         releases.append(release)
         events.append(event)
-    return curator, so_far()
+    return _compacted(curator), so_far()
 
 
 def adversary_view(transcript: Transcript, request: int) -> PyTree:
@@ -238,7 +241,7 @@ def _edit_size(requester: Requester, memory, release: PyTree) -> int:
     return edit.index.shape[0]
 
 
-def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit, request):
+def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     """One turn of `alg:interact`: delete, publish, then edit the database."""
     delete_key, publish_key = jax.random.split(key)
     record, inside = mechanism.domain.project(edit.record)
@@ -246,15 +249,22 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit, 
     rejected = count_rejected(curator.database, edit)
     state = mechanism.delete(delete_key, curator.database, edit, curator.params)
     release = mechanism.publish(publish_key, state)
-    curator = CuratorState(state, _edited(curator.database, edit, request))
+    curator = CuratorState(state, _edited(curator.database, edit))
     return curator, release, (edit, _count_outside(inside), rejected)
 
 
-def _edited(database: PyTree, edit: Edit, request) -> PyTree:
-    """The database after request i; an overlay has slots for each request, in their order."""
-    if isinstance(database, databases.Overlay):
-        return database.write((request - 1) * edit.index.shape[0], edit)
-    return apply_edit(database, edit)
+def _edited(database: PyTree, edit: Edit) -> PyTree:
+    """The database after a request; an overlay has slots for all of them."""
+    return (
+        database.write(edit)
+        if isinstance(database, databases.Overlay)
+        else apply_edit(database, edit)
+    )
+
+
+def _compacted(curator: CuratorState) -> CuratorState:
+    """The state without the records that edits replaced."""
+    return curator._replace(database=databases.compact(curator.database))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -281,7 +291,7 @@ def _check_size(edit: Edit, events: list) -> None:
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
 def _request_step(mechanism: Mechanism, stream_key: Array, request, curator, edit: Edit):
     _, request_key = jax.random.split(jax.random.fold_in(stream_key, request))
-    return _serve(mechanism, request_key, curator, edit, request)
+    return _serve(mechanism, request_key, curator, edit)
 
 
 def _observed_mask(observe: Sequence[int], num_requests: int) -> np.ndarray:
