@@ -183,7 +183,7 @@ def mechanism(problem: Problem, plan: Plan | Schedule) -> Mechanism:
 
 
 def _rounded_to(grid: float):
-    """f_pub: the model on a grid, a power of two; numbers that are on it anyway stay as they are."""
+    """f_pub: the model on a grid, a power of two; numbers that are on it anyway stay."""
 
     def publish(key, state):
         del key

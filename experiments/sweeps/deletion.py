@@ -5,14 +5,13 @@ runs them. All numbers of a plan are inputs of the compiled program, the step co
 sweep over budgets, regularisers and noise compiles once for each data set and size.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 import dd_jax as dd
 from dd_jax import databases, erm, requesters
@@ -129,25 +128,16 @@ def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> O
         key, mechanism(problem, setting), stream, train, num_requests=setting.requests
     )
     models = transcript.releases[jnp.array([0, -1])]
-    both, take = _both(train, curator.database)
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), train, curator.database)
 
     def excess_risk(pair):  # mapped, so that the minimiser is compiled once
-        model, database = pair[0], take(pair[1])
+        model, database = pair
         optimum = erm.minimise(problem, database).params
         return erm.excess_risk(problem, model, database, optimum)
 
     risks = jax.lax.map(excess_risk, (models, both))
     accuracies = jnp.mean(models @ test.features.T * test.label > 0, axis=1)
     return Outcome(*risks, *accuracies)
-
-
-def _both(before: PyTree, after: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
-    """A database before and after its edits, stacked, and what makes a database of an entry."""
-    if not isinstance(after, databases.Overlay):
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), before, after), lambda entry: entry
-    empty = databases.overlay(after.base, after.index.shape[0])
-    slots = databases.stack_slots(empty, after)
-    return slots, lambda entry: dataclasses.replace(entry, base=after.base)
 
 
 def mechanism(problem: dd.Problem, setting: Any) -> dd.Mechanism:

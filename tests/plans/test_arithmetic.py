@@ -1,4 +1,4 @@
-"""The arithmetic check, held to exact laws: silent means within 1%, refused means that it breaks."""
+"""The arithmetic check, held to exact laws: silent is within 1%, refused is shown to break."""
 
 import functools
 import math
