@@ -162,7 +162,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return dict(stored)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
