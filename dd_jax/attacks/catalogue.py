@@ -227,6 +227,26 @@ _ATTACKS = (
         {"seeds": 20_000, "n": 10, "epsilon": 4.0, "order": 2.0, "confidence": CONFIDENCE},
     ),
     Attack(
+        "low-bits",
+        "the last bits of float32 releases name a record, after one step of noise",
+        Claim(
+            "a certificate about real numbers holds for float32 releases published as they are",
+            "dd_jax.noisy_gd.Schedule, which has no certificate",
+            "control",
+        ),
+        "low_bits",
+        {
+            "seeds": 400,
+            "n": 100,
+            "l2": 1.0,
+            "eps_dp": 1.0,
+            "eps_dd": 0.5,
+            "order": 2.0,
+            "releases": 10,
+            "confidence": CONFIDENCE,
+        },
+    ),
+    Attack(
         "noisy-gd",
         "all adversaries turned on Noisy-GD: none beats its certificate, at any p tried",
         Claim(
