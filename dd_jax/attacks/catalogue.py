@@ -247,6 +247,44 @@ _ATTACKS = (
         },
     ),
     Attack(
+        "stall",
+        "summed in the wrong order, float32 rounds the drift away and never forgets",
+        Claim(
+            "θ - ηg + noise, summed from the left in float32, keeps the law of real numbers",
+            "alg:noisygd as written, in single precision",
+            "control",
+        ),
+        "stall",
+        {
+            "seeds": 4_000,
+            "n": 100_000,
+            "l2": 1e-4,
+            "eps_dp": 1.0,
+            "eps_dd": 1e-4,
+            "order": 2.0,
+            "confidence": CONFIDENCE,
+        },
+    ),
+    Attack(
+        "early-release",
+        "a bit of a release, seen before the record came in, stays in a non-convex model",
+        Claim(
+            "a release seen before the record came in costs a non-convex certificate nothing",
+            "ε_dd of thm:deletion_accuracy_nonconvex with p counted from the insertion",
+            "control",
+        ),
+        "early_release",
+        {
+            "seeds": 20_000,
+            "n": 20_000,
+            "l2": 1.0,
+            "eps_dp": 1.0,
+            "eps_dd": 0.3,
+            "order": 2.0,
+            "confidence": CONFIDENCE,
+        },
+    ),
+    Attack(
         "noisy-gd",
         "all adversaries turned on Noisy-GD: none beats its certificate, at any p tried",
         Claim(

@@ -120,7 +120,7 @@ def exact_counts(how: Arithmetic, before, slope, after, step: Step) -> np.ndarra
 def cell_counts(before, slope, after, width, step: Step) -> np.ndarray:
     """How many draws end within `width`/2 of `after`, rounding of the step itself left aside."""
     edges = [_needed(before, slope, after + side * width / 2, step) for side in (-1.0, 1.0)]
-    low, high = (np.searchsorted(quantiles(), edge) for edge in edges)
+    low, high = (np.clip(np.rint(_place(edge)), 0, COUNT) for edge in edges)
     return high - low
 
 
@@ -147,9 +147,7 @@ def calibrate(before, slope, after, step: Step) -> Arithmetic:
 
     The observer runs the program on data of her own to learn how it was compiled.
     """
-    explained = [
-        np.mean(exact_counts(how, before, slope, after, step) > 0) for how in ARITHMETICS
-    ]
+    explained = [np.mean(exact_counts(how, before, slope, after, step) > 0) for how in ARITHMETICS]
     return ARITHMETICS[int(np.argmax(explained))]
 
 

@@ -4,8 +4,8 @@ Certificates are about real numbers. In float32 the noise of a step takes 2²³ 
 that follows another one by a single step (K_U = 1) has few values that one database can reach, and
 they are not those that its neighbour can. An observer who knows everything but the target's label
 counts, for each label, the draws that lead from one release to the next
-(`dd_jax.attacks.float_lattice`), and reads the label. Published on a grid of 1/32 of the noise, every
-number stands for thousands of draws, and only what the certificate allows is left.
+(`dd_jax.attacks.float_lattice`), and reads the label. Published on a grid of 1/32 of the noise,
+every number stands for thousands of draws, and only what the certificate allows is left.
 
 The same counting finds a deleted record in a database that keeps adding and subtracting it: the sum
 is right but for its rounding, and the rounding is the record's.
@@ -214,9 +214,7 @@ def observe(key: Array, trial, scene: Scene, seeds: int) -> tuple[np.ndarray, np
     own_key, *keys = jax.random.split(key, 3)
 
     def play(key, world, count):
-        found = over_seeds(
-            trial, key, count, scene.worlds[world], scene.worlds, chunk=OWN_RUNS
-        )
+        found = over_seeds(trial, key, count, scene.worlds[world], scene.worlds, chunk=OWN_RUNS)
         return jax.tree.map(np.asarray, found)
 
     own = play(own_key, 0, OWN_RUNS)

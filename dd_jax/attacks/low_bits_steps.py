@@ -89,13 +89,9 @@ def observe(key: Array, plan: Plan, seeds: int, *, rounded: bool) -> tuple[np.nd
 
     def ratios(seen: Seen) -> np.ndarray:
         draws = float_lattice.quantiles()[coins.integers(float_lattice.COUNT, size=shape)]
-        return np.array(
-            [log_ratio(how, draws, *run, step, l2) for run in zip(*seen, strict=True)]
-        )
+        return np.array([log_ratio(how, draws, *run, step, l2) for run in zip(*seen, strict=True)])
 
-    minus, plus = (
-        ratios(play(keys[side], plan, side, seeds, rounded=rounded)) for side in (0, 1)
-    )
+    minus, plus = (ratios(play(keys[side], plan, side, seeds, rounded=rounded)) for side in (0, 1))
     return minus, plus
 
 
