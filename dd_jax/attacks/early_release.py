@@ -32,6 +32,7 @@ from dd_jax.losses import tanh_margin
 from dd_jax.noisy_gd import mechanism
 from dd_jax.oracles import grid
 from dd_jax.plans import Certificate, Plan, plan_nonconvex
+from dd_jax.plans.numbers import internal_order
 from dd_jax.types import Edit, Labelled
 
 NOISE_VARIANCE = 2.0
@@ -45,8 +46,15 @@ SEEN, BLIND = "a bit of φ_0", "a coin"
 
 def make_plan(problem: Problem, n: int, order: float, eps_dp: float, eps_dd: float) -> Plan:
     """The planner's settings for a bounded non-convex loss, at a given noise."""
-    budgets = {"order": order, "eps_dp": eps_dp, "eps_dd": eps_dd}
-    return plan_nonconvex(problem, n=n, dim=1, noise_variance=NOISE_VARIANCE, **budgets)
+    return plan_nonconvex(
+        problem,
+        n=n,
+        dim=1,
+        order=order,
+        eps_dp=eps_dp,
+        eps_dd=eps_dd,
+        noise_variance=NOISE_VARIANCE,
+    )
 
 
 def database(n: int):
@@ -100,7 +108,7 @@ class Exact(NamedTuple):
 
 def exact(plan: Plan, *, looks: bool) -> Exact:
     """By densities on a grid that has CUT in the middle of a cell."""
-    l2, n, order = plan.problem.l2, plan.n, plan.order
+    l2, n, order = plan.problem.l2, plan.n, internal_order(plan)
     numbers = (plan.step_size, plan.noise_variance)
     spacing = 0.4 * float(np.sqrt(2 * plan.step_size * plan.noise_variance))
     reach = 2 - CUT + 7 * float(np.sqrt(plan.init_variance))
@@ -164,9 +172,13 @@ def measure(key: Array, plan: Plan, problem: Problem, writes: str, seeds: int, c
     bits, models = map(np.asarray, over_seeds(fn, key, seeds, database(plan.n), looks))
     law = exact(plan, looks=writes == SEEN)
     found = proportion(int(np.sum(models[bits] < CUT)), int(bits.sum()), confidence)
-    low = float(coin_divergence(found.low, law.inside_gibbs, order=plan.order))
-    over = [value - law.inside_gibbs for value in found[:3]]
-    return Measured(writes, Estimate(*over, *found[3:]), low, law)
+    low = float(coin_divergence(found.low, law.inside_gibbs, order=internal_order(plan)))
+    over = found._replace(
+        value=found.value - law.inside_gibbs,
+        low=found.low - law.inside_gibbs,
+        high=found.high - law.inside_gibbs,
+    )
+    return Measured(writes, over, low, law)
 
 
 def certify(plan: Plan) -> Certificate:

@@ -288,7 +288,7 @@ def measure(
             plan = low_bits_steps.make_plan(scene.plan, steps)
             score = low_bits_steps.observe(next(keys), plan, seeds, rounded=published == ON_A_GRID)
             allowed = certified_staying(plan)
-            case = Case("stays", published, steps, 1, allowed, True)
+            case = Case("stays", published, steps, 1, allowed, published == ON_A_GRID)
             found.append((case, judged(next(keys), score, each)))
     return found
 

@@ -36,6 +36,7 @@ PATHS = 4096
 def make_plan(like: Plan, steps: int) -> Plan:
     """The linear loss under the budgets of another plan, with so many steps per request."""
     l2 = like.problem.l2
+    assert like.eps_dd_asked is not None
     plan = plan_convex(
         Problem(linear(), l2),
         n=like.n,

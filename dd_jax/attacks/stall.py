@@ -66,10 +66,7 @@ def laws(plan: Plan) -> tuple[Law, Law]:
 
     def after(means, variance, targets, steps):
         decay = contraction**steps
-        moved = tuple(
-            target / l2 + decay * (mean - target / l2)
-            for mean, target in zip(means, targets, strict=True)
-        )
+        moved = np.asarray(targets) / l2 * (1 - decay) + decay * np.asarray(means)
         added = 2 * plan.step_size * plan.noise_variance
         spread = (1 - decay**2) / (1 - contraction**2)
         return moved, decay**2 * variance + added * spread
@@ -77,7 +74,10 @@ def laws(plan: Plan) -> tuple[Law, Law]:
     sides = ((n - 2) / n, n / n)
     learned = after((0.0, 0.0), plan.init_variance, sides, plan.learn_steps)
     deleted = after(*learned, ((n - 1) / n,) * 2, plan.delete_steps)
-    first, second = (Law(means, math.sqrt(variance)) for means, variance in (learned, deleted))
+    first, second = (
+        Law((float(low), float(high)), math.sqrt(variance))
+        for (low, high), variance in (learned, deleted)
+    )
     return first, second
 
 
