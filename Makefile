@@ -7,12 +7,13 @@ RESULTS ?= results
 SCALE ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report figures test check bench data pictures format lock clean
+.PHONY: help setup report figures test soak check bench data pictures format lock clean
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
 	@echo "make figures  the same at another scale: make figures SCALE=full takes about an hour, and resumes"
 	@echo "make test     set up, then run the whole test suite"
+	@echo "make soak     the same tests at their full counts and grids (an hour or more)"
 	@echo "make check    style, types, import layers"
 	@echo "make bench    speed as ratios to this machine's matrix product"
 	@echo "make pictures draw the pictures of docs/attacks anew"
@@ -36,6 +37,10 @@ report figures: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Checks whose sizes depend on tests/problems.soak run at their full size.
+soak: $(READY)
+	DD_JAX_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

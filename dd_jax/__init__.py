@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from dd_jax.ensemble import neighbours, over_seeds
     from dd_jax.erm import Problem
     from dd_jax.errors import CertificateRefused, EditRefused, InputError, MissingData
-    from dd_jax.interaction import Observation, Requester, adversary_view, drive, interact
+    from dd_jax.interaction import Observation, Requester, adversary_view, drive, interact, resume
     from dd_jax.keys import secret_key
     from dd_jax.losses import deletion
     from dd_jax.plans import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
         plan_convex,
         plan_nonconvex,
     )
+    from dd_jax.saving import load, save
     from dd_jax.types import (
         CuratorState,
         Domain,
@@ -97,6 +98,7 @@ _NAMES = {
     "drive": "interaction",
     "expand": "databases",
     "interact": "interaction",
+    "load": "saving",
     "neighbours": "ensemble",
     "on_host": "host_rows",
     "over_seeds": "ensemble",
@@ -104,6 +106,8 @@ _NAMES = {
     "plan_convex": "plans",
     "plan_nonconvex": "plans",
     "replacement": "types",
+    "resume": "interaction",
+    "save": "saving",
     "secret_key": "keys",
 }
 

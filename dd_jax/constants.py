@@ -6,8 +6,9 @@ norm.
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, Literal, get_args
 
 from dd_jax.errors import InputError
 
@@ -48,13 +49,24 @@ class LossConstants:
     caveat: str = ""
 
     def __post_init__(self):
+        for label in ("convex", "single_index"):
+            value = getattr(self, label)
+            if not isinstance(value, bool):
+                raise InputError(f"{self.name}: {label} = {value!r}; give True or False.")
         for label in ("lipschitz", "smoothness", "bound", "label_sensitivity"):
             value = getattr(self, label)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is None:
+                continue
+            if not (_is_finite(value) and value >= 0):
                 raise InputError(
-                    f"{self.name}: {label} = {value} is not a finite number ≥ 0; "
+                    f"{self.name}: {label} = {value!r} is not a finite number ≥ 0; "
                     f"give a finite value, or None where it is not known."
                 )
+            object.__setattr__(self, label, float(value))
+        if self.established not in get_args(Established):
+            raise InputError(
+                f"{self.name}: established = {self.established!r}; give 'proved' or 'declared'."
+            )
 
 
 @dataclass(frozen=True)
@@ -72,23 +84,30 @@ class ProblemConstants:
     clip_norm: float | None = field(default=None)
 
     def __post_init__(self):
-        if not (math.isfinite(self.l2) and self.l2 > 0):
+        if not (_is_finite(self.l2) and self.l2 > 0):
             raise InputError(
-                f"l2 = {self.l2} is not a positive finite number; "
+                f"l2 = {self.l2!r} is not a positive finite number; "
                 f"the certificates need λ > 0: give for example l2=0.01."
             )
-        if self.clip_norm is not None and not (
-            math.isfinite(self.clip_norm) and self.clip_norm > 0
-        ):
+        object.__setattr__(self, "l2", float(self.l2))
+        if self.clip_norm is None:
+            return
+        if not (_is_finite(self.clip_norm) and self.clip_norm > 0):
             raise InputError(
-                f"clip_norm = {self.clip_norm} is not a positive finite number; "
+                f"clip_norm = {self.clip_norm!r} is not a positive finite number; "
                 f"give the norm to clip per-record gradients to, or None."
             )
+        object.__setattr__(self, "clip_norm", float(self.clip_norm))
 
     @property
     def constants(self) -> "ProblemConstants":
         """Itself, so that a `Problem` and its constants are accepted alike."""
         return self
+
+    @property
+    def declared(self) -> "ProblemConstants":
+        """The same numbers, for which nobody but the user vouches: what a file can say of them."""
+        return replace(self, loss=replace(self.loss, established="declared"))
 
     @property
     def clips(self) -> bool:
@@ -104,14 +123,8 @@ class ProblemConstants:
         return min(known) if known else None
 
 
-@dataclass(frozen=True)
-class DataCheck:
-    """Says that every row of a database was held to a loss's domain (`dd_jax.losses.check_data`).
-
-    Attributes:
-        num_records: n, the rows that were checked.
-        domain: the domain in words, as `LossConstants.domain` has it.
-    """
-
-    num_records: int
-    domain: str
+def _is_finite(value: Any) -> bool:
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False

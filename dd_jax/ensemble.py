@@ -18,6 +18,7 @@ from jaxtyping import Array, PyTree
 from dd_jax import processes, sharding
 from dd_jax.databases import RowShard, overlay
 from dd_jax.errors import InputError
+from dd_jax.keys import tagged
 from dd_jax.types import Edit, apply_edit, check_edit
 
 DEFAULT_CHUNK = 1024
@@ -170,9 +171,8 @@ def neighbours(
     check_edit(database, edit)
     if noise not in ("independent", "common"):
         raise InputError(f"noise = {noise!r}; choose 'independent' or 'common'.")
-    present_key, absent_key = jax.random.split(key)
-    if noise == "common":
-        absent_key = jax.random.clone(present_key)
+    present_key = tagged(key, "present")
+    absent_key = tagged(key, "present" if noise == "common" else "absent")
     if shared:
         chunk = (min(DEFAULT_CHUNK, num_seeds) if chunk is None else chunk) // 2 or 1
     run = functools.partial(over_seeds, chunk=chunk, mesh=mesh, progress=progress)

@@ -2,7 +2,8 @@
 
 `dd_jax.losses` builds its losses on these, and `dd-jax plan` reads them without loading JAX. R is
 the declared bound on the feature norm; an intercept appends a constant 1 to the features, so R²
-becomes R² + 1 in every constant. For a single-index loss φ(⟨a, θ⟩, y) with |φ'| ≤ s and
+becomes R² + 1 in every constant, and R stands for R(1 + ROUNDING), as a domain accepts every row up
+to that norm. For a single-index loss φ(⟨a, θ⟩, y) with |φ'| ≤ s and
 |φ''| ≤ k: L = s·R and β = k·R².
 """
 
@@ -11,6 +12,9 @@ import math
 from dd_jax.constants import LossConstants
 from dd_jax.errors import InputError
 
+# Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up to
+# R(1 + ROUNDING); every constant here counts with that norm.
+ROUNDING = 2.0**-21
 # max |tanh''| = 4 / (3√3), at tanh² = 1/3.
 TANH_CURVATURE = 4 / (3 * math.sqrt(3))
 
@@ -140,9 +144,9 @@ def positive(name: str, value: float) -> None:
 
 
 def _radius(feature_norm: float, intercept: bool) -> float:
-    """Bound on the norm of the feature vector that the loss really uses."""
+    """Bound on the norm of the feature vector that the loss really uses, for any accepted row."""
     positive("feature_norm", feature_norm)
-    return math.sqrt(feature_norm**2 + int(intercept))
+    return math.hypot(feature_norm * (1 + ROUNDING), int(intercept))
 
 
 def _margin(

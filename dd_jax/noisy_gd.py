@@ -1,9 +1,10 @@
 """Noisy gradient descent (`alg:noisygd`) and the deletion mechanism built on it.
 
-    θ ← θ - η ∇ℒ_𝒟(θ) + √(2ησ²) · N(0, I)
+    θ ← θ + (√(2ησ²) · N(0, I) - η ∇ℒ_𝒟(θ))
 
 Every function is pure: key first, step size, noise and clip norm may be traced. The noise of step k
-comes from fold_in(key, k), so a run of K_max steps passes through the result of every shorter run.
+comes from `step_key(key, k)`, so a run of K_max steps passes through the result of every shorter
+run.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +18,9 @@ from jaxtyping import Array, PyTree
 from dd_jax.databases import records_of
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError
-from dd_jax.types import Edit, Mechanism, apply_edit, is_concrete, num_records
+from dd_jax.keys import tagged
+from dd_jax.plans import Plan, arithmetic
+from dd_jax.types import Edit, Mechanism, apply_edit, is_concrete, num_records, publish_model
 
 
 class Schedule(NamedTuple):
@@ -46,7 +49,7 @@ def step(
     step_size,
     noise_variance,
 ) -> PyTree:
-    """One update of `alg:noisygd`: θ - η ∇ℒ_𝒟(θ) + √(2ησ²) N(0, I)."""
+    """One update of `alg:noisygd`: θ + (√(2ησ²) N(0, I) - η ∇ℒ_𝒟(θ))."""
     update = gradient(problem, params, database)
     noise = standard_normal_like(key, params)
     return _move(params, update, noise, step_size, noise_variance)
@@ -55,8 +58,11 @@ def step(
 def _move(params, update, noise, step_size, noise_variance) -> PyTree:
     def leaf(weight, slope, normal):
         eta = jnp.asarray(step_size, weight.dtype)
-        scale = jnp.sqrt(2 * eta * jnp.asarray(noise_variance, weight.dtype))
-        return weight - eta * slope + scale * normal
+        # Two roots: the product of two numbers in range need not be.
+        scale = jnp.sqrt(2 * eta) * jnp.sqrt(jnp.asarray(noise_variance, weight.dtype))
+        # The small terms first. In any other order a drift below half a unit in the model's last
+        # place is rounded away before the noise arrives, and the model never forgets.
+        return weight + (scale * normal - eta * slope)
 
     return jax.tree.map(leaf, params, update, noise)
 
@@ -69,6 +75,11 @@ def standard_normal_like(key: Array, params: PyTree) -> PyTree:
         jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)
     ]
     return jax.tree.unflatten(treedef, draws)
+
+
+def step_key(key: Array, k) -> Array:
+    """The key of step k of a run."""
+    return jax.random.fold_in(tagged(key, "step"), k)
 
 
 def run(
@@ -113,20 +124,26 @@ def _scan(
     key, params, database, problem, step_size, noise_variance, num_steps, first_step, *, keep
 ):
     _check_steps("num_steps", num_steps)
+    _check_held({"step_size": step_size, "noise_variance": noise_variance}, params)
+
+    steps_key = tagged(key, "step")
 
     def body(params, k):
-        step_key = jax.random.fold_in(key, k)
-        params = step(step_key, params, database, problem, step_size, noise_variance)
+        key = jax.random.fold_in(steps_key, k)
+        params = step(key, params, database, problem, step_size, noise_variance)
         return params, (params if keep else None)
 
     return jax.lax.scan(body, params, first_step + jnp.arange(num_steps))
 
 
-def mechanism(problem: Problem, plan) -> Mechanism:
+def mechanism(problem: Problem, plan: Plan | Schedule) -> Mechanism:
     """(A, Ā) of `dfn:noisy_gd_unlrn`: learn from a Gaussian start, delete from the last model.
 
-    Guarantee: what `plan.certificate(...)` says; nothing beyond it, and nothing for a bare
-    `Schedule`.
+    What a plan's mechanism publishes is the model rounded to `plans.arithmetic.publication_grid`;
+    the model that it keeps is not rounded, as that would be a gap that nothing accounts for.
+
+    Guarantee: what `plan.certify(...)` says; nothing beyond it, and nothing for a bare `Schedule`,
+    whose mechanism publishes the model as it is.
     Assumes: records inside the loss's domain (the driver enforces it).
 
     Args:
@@ -134,29 +151,52 @@ def mechanism(problem: Problem, plan) -> Mechanism:
         plan: a `Plan` made for this very problem, or a `Schedule` to run without a certificate.
 
     Raises:
-        InputError: a number that cannot be run, a plan for another problem; when it is run, a
-            database or an edit of another size than planned.
+        InputError: a number that cannot be run, a plan for another problem, or a plan that its type
+            cannot run; when it is run, a database, a model or an edit of another size or type than
+            planned.
     """
     _check_schedule(plan)
-    _check_same_problem(plan, problem)
+    publish = publish_model
+    if isinstance(plan, Plan):
+        _check_same_problem(plan, problem)
+        arithmetic.check(plan)
+        publish = _rounded_to(arithmetic.publication_grid(plan))
     numbers = {"step_size": plan.step_size, "noise_variance": plan.noise_variance}
 
     def learn(key, database):
-        init_key, run_key = jax.random.split(key)
         template = problem.loss.template(records_of(database))
-        _check_planned_sizes(plan, database, template)
+        _check_planned(plan, database, template)
         start = jax.tree.map(
             lambda leaf: leaf * jnp.sqrt(jnp.asarray(plan.init_variance, leaf.dtype)),
-            standard_normal_like(init_key, template),
+            standard_normal_like(tagged(key, "start"), template),
         )
-        return run(run_key, start, database, problem, num_steps=plan.learn_steps, **numbers)
+        return run(key, start, database, problem, num_steps=plan.learn_steps, **numbers)
 
     def delete(key, database, edit, state):
+        _check_planned(plan, database, state)
         _check_planned_edit(plan, edit)
         edited = apply_edit(database, edit)
         return run(key, state, edited, problem, num_steps=plan.delete_steps, **numbers)
 
-    return Mechanism(learn, delete, domain=problem.loss.domain)
+    made_from = plan if isinstance(plan, Plan) else None
+    return Mechanism(learn, delete, publish, problem.loss.domain, made_from)
+
+
+def _rounded_to(grid: float):
+    """f_pub: the model on a grid, a power of two; numbers that are on it anyway stay as they are."""
+
+    def publish(key, state):
+        del key
+
+        def leaf(weight):
+            spacing = jnp.asarray(grid, weight.dtype)
+            whole = 2.0 ** jnp.finfo(weight.dtype).nmant  # from here on all floats are whole
+            scaled = weight / spacing
+            return jnp.where(jnp.abs(scaled) < whole, jnp.round(scaled) * spacing, weight)
+
+        return jax.tree.map(leaf, state)
+
+    return publish
 
 
 def _check_schedule(plan) -> None:
@@ -183,34 +223,58 @@ def _check_steps(name: str, value) -> None:
         raise InputError(f"{name} = {value}; give a whole number of steps ≥ 0.")
 
 
-def _check_same_problem(plan, problem: Problem) -> None:
-    planned = getattr(plan, "problem", None)
-    if planned is not None and is_concrete(problem) and planned != problem.constants:
+def _check_held(numbers: dict[str, Any], params: PyTree) -> None:
+    """Refuse known numbers that the model's type would hold as 0 or as infinity."""
+    for name, value in numbers.items():
+        for dtype in {leaf.dtype for leaf in jax.tree.leaves(params)} if is_concrete(value) else ():
+            number = np.asarray(value, np.float64)
+            with np.errstate(all="ignore"):
+                held = number.astype(dtype)
+            tiny = float(jnp.finfo(dtype).tiny)  # below it programs may flush to 0
+            if not np.all(np.isfinite(held) & ((number == 0) | (np.abs(number) >= tiny))):
+                raise InputError(
+                    f"{name} = {value} is beyond the range of {dtype}; run in 64 bits."
+                )
+
+
+def _check_same_problem(plan: Plan, problem: Problem) -> None:
+    """A plan is for known numbers; a sweep over traced ones runs a `Schedule`."""
+    if plan.problem != problem.constants:
         raise InputError(
-            f"the plan was made for {planned}, not for {problem.constants}; "
+            f"the plan was made for {plan.problem}, not for {problem.constants}; "
             f"plan again for the problem that is run."
         )
 
 
-def _check_planned_sizes(plan, database: PyTree, template: PyTree) -> None:
-    """A certificate's noise is for its own n and d; these are static, so jit cannot hide them."""
-    dim = sum(leaf.size for leaf in jax.tree.leaves(template))
-    for name, found in (("n", num_records(database)), ("dim", dim)):
-        planned = getattr(plan, name, found)
+def _check_planned(plan, database: PyTree, model: PyTree) -> None:
+    """A certificate's noise is for its own n, d and type; all are static: jit cannot hide them."""
+    if not isinstance(plan, Plan):
+        return
+    leaves = jax.tree.leaves(model)
+    dim = sum(leaf.size for leaf in leaves)
+    for name, planned, found in (
+        ("n", plan.n, num_records(database)),
+        ("dim", plan.dim, dim),
+    ):
         if planned != found:
             raise InputError(
-                f"the plan was made for {name} = {planned}, the database has {name} = {found}; "
-                f"plan again with {name}={found}."
+                f"the plan was made for {name} = {planned}, the database or model has {name} = "
+                f"{found}; plan again with {name}={found}."
+            )
+    for leaf in leaves:
+        if jnp.finfo(leaf.dtype).nmant < np.finfo(plan.dtype).nmant:
+            raise InputError(
+                f"the plan was made for {plan.dtype}, the model is of {leaf.dtype}; give data of "
+                f"that type with 64 bits enabled, or plan again with dtype='{leaf.dtype}'."
             )
 
 
 def _check_planned_edit(plan, edit: Edit) -> None:
     rows = edit.index.shape[0]
-    planned = getattr(plan, "edits_per_request", rows)
-    if rows > planned:
+    if isinstance(plan, Plan) and rows > plan.edits_per_request:
         raise InputError(
-            f"the edit replaces {rows} rows, the plan was made for {planned} per request; "
-            f"split the edit or plan again with edits_per_request={rows}."
+            f"the edit replaces {rows} rows, the plan was made for {plan.edits_per_request} per "
+            f"request; split the edit or plan again with edits_per_request={rows}."
         )
 
 
@@ -236,7 +300,7 @@ def as_optax(key: Array, *, l2, step_size, noise_variance) -> optax.GradientTran
     def update(updates, state, params=None):
         if params is None:
             raise InputError("as_optax adds the regulariser: call update(updates, state, params).")
-        noise = standard_normal_like(jax.random.fold_in(state.key, state.count), params)
+        noise = standard_normal_like(step_key(state.key, state.count), params)
         update = jax.tree.map(
             lambda slope, weight: slope + jnp.asarray(l2, weight.dtype) * weight, updates, params
         )

@@ -46,7 +46,10 @@ def fixed_stream(stream: Edit) -> Requester:
 
 
 def deletions(loss: Loss, database: PyTree, rows: Sequence[int]) -> Requester:
-    """A non-adaptive requester: request i deletes the i-th of these rows."""
+    """A non-adaptive requester: request i deletes the i-th of these rows, each of them once."""
+    again = sorted({row for row in rows if list(rows).count(row) > 1})
+    if again:
+        raise InputError(f"row {again[0]} is named twice; a record is deleted once.")
     return fixed_stream(stack_edits([deletion(loss, database, [row]) for row in rows]))
 
 

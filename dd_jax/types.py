@@ -77,6 +77,9 @@ def publish_model(key: Array, state: PyTree) -> PyTree:
     return state
 
 
+NO_PLAN = np.zeros(4, np.uint32)
+
+
 class Mechanism(NamedTuple):
     """A curator (A, Ā, f_pub) and the record domain that it admits.
 
@@ -84,21 +87,39 @@ class Mechanism(NamedTuple):
         learn: A, `(key, database) -> state`.
         delete: Ā, `(key, database, edit, state) -> state` with the database BEFORE the edit.
         publish: f_pub, `(key, state) -> release`. Statelessness in the paper's sense is visible
-            here: a mechanism that keeps a secret state publishes something other than the state.
+            here: a mechanism that keeps a secret state publishes something other than the state
+            (or than the state rounded).
         domain: 𝒳; the driver holds the database and every edit to it before they are used.
+        plan: the plan that it was made from, or None.
     """
 
     learn: Callable[[Array, PyTree], PyTree]
     delete: Callable[[Array, PyTree, Edit, PyTree], PyTree]
     publish: Callable[[Array, PyTree], PyTree] = publish_model
     domain: Domain = ANY_RECORD
+    plan: Any = None
+
+    @property
+    def fingerprint(self) -> np.ndarray:
+        """Four words that tell its plan from others; zeros where it has none."""
+        words = (0, 0, 0, 0) if self.plan is None else self.plan.fingerprint
+        return np.asarray(words, np.uint32)
 
 
 class CuratorState(NamedTuple):
-    """What the curator holds between requests: its state (a model, if stateless) and 𝒟_i."""
+    """What the curator holds between requests; all of it must be kept to go on (`dd.save`).
+
+    Attributes:
+        params: its state: the model, if stateless, as it is kept, which is not what is published.
+        database: 𝒟_i.
+        served: i, the requests served so far.
+        plan: fingerprint of the mechanism's plan.
+    """
 
     params: PyTree
     database: PyTree
+    served: Any = np.int32(0)
+    plan: Any = NO_PLAN
 
 
 class Transcript(NamedTuple):
@@ -112,6 +133,11 @@ class Transcript(NamedTuple):
         rejected: per request, replacements not applied because their row was out of range or
             named twice.
         projected_initially: records of 𝒟_0 that were moved into the domain.
+        unchanged: in the record's structure, per request and row: whether the row already held just
+            this value. Where all leaves say so nothing was replaced: the row was deleted before.
+        served_before: requests that were served before this transcript began.
+        n: number of records.
+        plan: fingerprint of the mechanism's plan.
     """
 
     releases: PyTree
@@ -120,6 +146,10 @@ class Transcript(NamedTuple):
     projected: Int[Array, "i"]
     rejected: Int[Array, "i"]
     projected_initially: Int[Array, ""]
+    unchanged: PyTree = None
+    served_before: Any = np.int32(0)
+    n: Any = np.int32(0)
+    plan: Any = NO_PLAN
 
 
 class Part(NamedTuple):

@@ -13,7 +13,7 @@ from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.plans import plan_convex
 
 N, DIM, L2, LIPSCHITZ = 1_000, 10, 1.0, 1.0
-# What each certifies: Noisy-GD's three about neighbouring runs, the peers' about retraining.
+# What each claims: Noisy-GD's three about neighbouring runs, the peers' about retraining.
 NOTIONS = {
     "paper": "data-deletion",
     "unrelaxed": "data-deletion",

@@ -1,5 +1,6 @@
 """Small databases and one entry per loss of the catalogue, shared by the tests."""
 
+import os
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -69,3 +70,8 @@ CATALOGUE = {
     ),
     "network-intercept": Case(dd.losses.bounded_network(hidden=3, intercept=True), _signed(1.0)),
 }
+
+
+def soak(quick, full):
+    """Sizes and counts of a check: the quick ones, or the full ones under `make soak`."""
+    return full if os.environ.get("DD_JAX_SOAK") == "1" else quick

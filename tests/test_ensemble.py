@@ -6,6 +6,7 @@ import pytest
 from problems import signed
 
 import dd_jax as dd
+from dd_jax.keys import tagged
 from dd_jax.noisy_gd import Schedule, mechanism
 
 LOSS = dd.losses.logistic()
@@ -78,7 +79,7 @@ def test_neighbours_differ_in_one_record():
     common = dd.neighbours(learn, jax.random.clone(key), 50, database, edit, noise="common")
     independent = dd.neighbours(learn, jax.random.clone(key), 50, database, edit)
     np.testing.assert_array_equal(common.present, independent.present)
-    expected = dd.over_seeds(learn, jax.random.split(key)[0], 50, dd.apply_edit(database, edit))
+    expected = dd.over_seeds(learn, tagged(key, "present"), 50, dd.apply_edit(database, edit))
     np.testing.assert_array_equal(common.absent, expected)
     shift = common.present - common.absent
     assert float(jnp.std(shift, axis=0).max()) < 0.1 * float(jnp.std(common.present, axis=0).min())

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from problems import CATALOGUE, signed
 
 import dd_jax as dd
+from dd_jax.loss_constants import ROUNDING
 from dd_jax.noisy_gd import standard_normal_like
 
 SLACK = 1 + 1e-9
@@ -109,7 +110,7 @@ def test_constants_are_tight(x64, name):
 
 def test_label_sensitivity_of_squared_error_holds(x64):
     loss = dd.losses.squared(feature_norm=2.0, label_bound=1.5)
-    features = jnp.array([2.0, 0.0])
+    features = jnp.array([2.0 * (1 + ROUNDING), 0.0])  # the longest that the domain accepts
     theta = jnp.array([0.3, -4.0])
     one = jax.grad(loss.value)(theta, dd.Labelled(features, jnp.array(1.5)))
     other = jax.grad(loss.value)(theta, dd.Labelled(features, jnp.array(-1.5)))
@@ -298,7 +299,7 @@ def test_labels_zero_and_one_are_not_mistaken_for_classes():
     with pytest.raises(dd.InputError, match="row 0 has label 0, which marks a deleted row"):
         dd.losses.logistic().domain.check(sparse)
     blanked = dd.apply_edit(database, dd.deletion(dd.losses.logistic(), database, [1]))
-    assert dd.losses.check_data(dd.losses.logistic(), blanked).num_records == 4
+    dd.losses.check_data(dd.losses.logistic(), blanked)
 
 
 @settings(max_examples=50)
@@ -317,9 +318,30 @@ def test_projected_rows_are_inside_and_stay_as_they_are(seed, log_scale, norm):
 
 def test_rounding_is_all_that_the_domain_forgives():
     domain = dd.losses.feature_domain(1.0)
-    domain.check(jnp.array([[1.0 + 5e-7]]))
+    domain.check(jnp.array([[1.0 + 4e-7]]))
     with pytest.raises(dd.InputError, match="beyond the declared 1"):
-        domain.check(jnp.array([[1.0 + 3e-6]]))
+        domain.check(jnp.array([[1.0 + 1e-6]]))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_constants_cover_every_row_that_the_domain_accepts(x64, intercept):
+    longest = 2.0 * (1 + ROUNDING)
+    features = jnp.array([longest, 0.0])
+    for loss in (
+        dd.losses.logistic(feature_norm=2.0, intercept=intercept),
+        dd.losses.huber(feature_norm=2.0, intercept=intercept),
+    ):
+        record = dd.Labelled(features, jnp.array(1.0))
+        loss.domain.check(jax.tree.map(lambda leaf: leaf[None], record))
+        far = jnp.full(2 + intercept, -1e4)
+        gradient = jnp.linalg.norm(jax.grad(loss.value)(far, record))
+        assert gradient <= loss.constants.lipschitz * (1 + 1e-12)
+        assert gradient > loss.constants.lipschitz * (1 - 1e-9)
+        flat = jnp.zeros(2 + intercept)  # Huber's curvature is largest where it fits
+        fitted = record._replace(label=jnp.array(1.0 if loss.name == "logistic" else 0.0))
+        curvature = jnp.linalg.norm(jax.hessian(loss.value)(flat, fitted), ord=2)
+        assert curvature <= loss.constants.smoothness * (1 + 1e-12)
+        assert curvature > loss.constants.smoothness * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -383,7 +405,7 @@ def test_domains_end_where_the_labels_do():
 @pytest.mark.parametrize("intercept", [False, True])
 def test_label_sensitivities_are_attained(x64, intercept):
     """The largest change of a gradient when only the label moves, over all θ."""
-    features = jnp.array([0.0, 2.0])
+    features = jnp.array([0.0, 2.0 * (1 + ROUNDING)])  # the longest that the domain accepts
     for loss, labels in (
         (dd.losses.squared(feature_norm=2.0, label_bound=1.5, intercept=intercept), (1.5, -1.5)),
         (dd.losses.huber(threshold=0.7, feature_norm=2.0, intercept=intercept), (9.0, -9.0)),

@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from dd_jax.data import own_file
 from dd_jax.data.own_csv import read_csv
 from dd_jax.data.own_file import load_file, read_npz
 from dd_jax.data.scaling import CAVEAT, Bounds, read_ranges, scale
@@ -66,9 +68,9 @@ def test_columns_are_dropped_and_delimiters_named(write):
         ("a,b\n1,2\n", r"no column 'y'; there are 'a', 'b'\."),
         ("a,Y\n1,2\n", r"no column 'y'; did you mean 'Y'\?"),
         ("1,2\n3,4\n", "holds numbers, not names; add a header line"),
-        ("a:y\n1:0\n", "has one column when split at ','; name the character .* --delimiter"),
+        ("a:y\n1:0\n", "has one column when split at ','; name the character .* delimiter"),
         ("a,a,y\n1,2,0\n", "two columns named 'a'; rename"),
-        (",a,y\n0,1,0\n", r"column 1 of .* has no name .*--drop ''"),
+        (",a,y\n0,1,0\n", r"column 1 of .* has no name .*drop"),
         ("y\n0\n1\n", "no feature column besides 'y'"),
         ("a,b,y\n1,2,0\n3,4\n", r"row 1 \(line 3\) of .* has 2 fields, the header 3"),
         ("a,b,y\n1,2,0\n\n3,4,1,5\n", r"row 1 \(line 4\) of .* has 4 fields, the header 3"),
@@ -82,10 +84,10 @@ def test_columns_are_dropped_and_delimiters_named(write):
         ("a,y\n1,0\n-inf,1\n", r"1 infinite value, the first in row 1 \(line 3\), column 'a'"),
         (
             "city,a,y\nBern,1,0\nRome,,1\n",
-            r"column 'city' of .* holds text \(row 0 \(line 2\) holds 'Bern'\); drop with "
-            r"--drop city, or encode",
+            r"column 'city' of .* holds text \(row 0 \(line 2\) holds 'Bern'\); drop "
+            r"city, or encode",
         ),
-        ("c,a b,y\n1,2,0\nx,z,1\n", r"columns 'c', 'a b' of .* hold text .*--drop c 'a b'"),
+        ("c,a b,y\n1,2,0\nx,z,1\n", r"columns 'c', 'a b' of .* hold text .*drop c 'a b'"),
         ("a,y\n" + '"' + "x" * 140_000 + '",0\n', "is no CSV file"),
         ('a,b,y\n1,2,0\n1,"2,0\n3,4,1\n', r"row 1 .* has 2 fields, .*close every quotation mark"),
         ("a,y\n1,0\n<NA>,1\n", r"1 missing value, the first in row 1 \(line 3\), column 'a'"),
@@ -102,7 +104,7 @@ def test_names_that_are_nearly_right_are_suggested(write):
         read_csv(write("income,y\n1,0\n"), label="incom")
     with pytest.raises(InputError, match="did you mean 'income'"):
         read_csv(write("income,y\n1,0\n"), label="y", drop=("incomes",))
-    with pytest.raises(InputError, match="--drop y is the label"):
+    with pytest.raises(InputError, match="'y' is the label"):
         read_csv(write("a,y\n1,0\n"), label="y", drop=("y",))
     with pytest.raises(InputError, match="give one character"):
         read_csv(write("a,y\n1,0\n"), label="y", delimiter="||")
@@ -202,19 +204,19 @@ def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"norm": 4.5}, r"row 1 has norm 5, .* --bound 4.5 \(1 such rows; .* 4 in column 'b'\)"),
+        ({"norm": 4.5}, r"row 1 has norm 5, .* 4.5 \(1 such rows; .* 4 in column 'b'\)"),
         ({"lower": 0.0, "upper": 3.5}, r"row 0, column 'b' holds -4, .*\[0, 3.5\] \(2 such values"),
-        ({"norm": 4.995}, r"row 1 has norm 5, beyond the declared --bound 4.995 "),
+        ({"norm": 4.995}, r"row 1 has norm 5, beyond the declared 4.995 "),
         ({"lower": -4.0, "upper": 3.992}, r"row 1, column 'b' holds 4, .*\[-4, 3.992\] \(1 such"),
-        ({"ranges": {"a": (0.0, 3.0)}}, "--ranges says nothing of 'b'"),
-        ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "--ranges names 'bb', no feature"),
-        ({"lower": 0.0}, "--lower and --upper belong together"),
+        ({"ranges": {"a": (0.0, 3.0)}}, "ranges say nothing of 'b'"),
+        ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "ranges name 'bb', no feature"),
+        ({"lower": 0.0}, "lower and upper belong together"),
         ({"lower": 1.0, "upper": 1.0}, r"\[1, 1\] is no range"),
-        ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "give one of --bound"),
-        ({"norm": 0.0}, "--bound 0; give a positive"),
-        ({"norm": 1e200}, "--bound 1e\\+200; give a positive number, at most 1e\\+150"),
-        ({"lower": -1e308, "upper": 1e308}, "--lower and --upper: give bounds between"),
-        ({"norm": 1.0, "unit_rows": True}, "--unit-rows needs no --bound"),
+        ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "give one of a norm"),
+        ({"norm": 0.0}, "norm is 0; give a positive"),
+        ({"norm": 1e200}, "norm is 1e\\+200; give a positive number, at most 1e\\+150"),
+        ({"lower": -1e308, "upper": 1e308}, "lower and upper: give bounds between"),
+        ({"norm": 1.0, "unit_rows": True}, "unit rows need no bound"),
     ],
 )
 def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, words):
@@ -258,13 +260,12 @@ def test_a_file_becomes_a_task_with_a_split_that_the_seed_decides(write):
     path = write(GOOD)
     data = load_file(path, label="y", bounds=Bounds(norm=10.0))
     assert data.classes == ("no", "yes")
-    assert len(data.train.label) == 6
-    assert len(data.test.label) == 2
-    rows = data.rows
+    rows, held_out = data.rows, data.held_out
+    assert sorted([*rows, *held_out]) == list(range(8))
+    assert 0 < len(held_out) == len(data.test.label)
     np.testing.assert_array_equal(data.train.label, np.where(rows % 2, 1.0, -1.0))
     np.testing.assert_allclose(data.train.features[:, 0], rows / 10, rtol=1e-6)
-    held_out = sorted(set(range(8)) - set(rows.tolist()))
-    np.testing.assert_allclose(sorted(data.test.features[:, 0]), np.array(held_out) / 10, rtol=1e-6)
+    np.testing.assert_allclose(data.test.features[:, 0], held_out / 10, rtol=1e-6)
     again = load_file(path, label="y", bounds=Bounds(norm=10.0))
     np.testing.assert_array_equal(again.rows, rows)
     splits = {tuple(load_file(path, label="y", seed=s).rows.tolist()) for s in range(5)}
@@ -272,19 +273,84 @@ def test_a_file_becomes_a_task_with_a_split_that_the_seed_decides(write):
     assert len(load_file(path, label="y", test_fraction=0.0).train.label) == 8
 
 
-def test_rows_that_must_train_are_never_held_out(write):
-    path, keep = write(GOOD), [1, 4, 6, 7]
-    for seed in range(5):
-        rows = load_file(path, label="y", test_fraction=0.5, seed=seed, keep=keep).rows
-        assert sorted(rows) == keep
-    for keep, words in (
-        ([8], "--rows 8: .* has rows 0 to 7"),
-        ([-1], "--rows -1: .* has rows 0 to 7"),
-        ([3, 2, 3], "--rows 3 is named twice"),
-        ([0, 1, 2, 3, 4], "5 must train .* give at least 10 rows"),
-    ):
-        with pytest.raises(InputError, match=words):
-            load_file(path, label="y", test_fraction=0.5, keep=keep)
+def many_rows(n):
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(n, 3)).round(6)
+    return [f"{a},{b},{c},{int(a > 0)}\n" for a, b, c in numbers]
+
+
+def written(write, lines, **options):
+    path = write("a,b,c,y\n" + "".join(lines))
+    return load_file(path, label="y", bounds=Bounds(norm=100.0), **options)
+
+
+def test_taking_one_line_out_moves_no_other_row_and_reorders_none(write):
+    lines = many_rows(15_000)
+    before = written(write, lines)
+    for gone in (0, 7_777, 14_999):
+        after = written(write, lines[:gone] + lines[gone + 1 :])
+        for old, new in ((before.rows, after.rows), (before.held_out, after.held_out)):
+            # The others in the file's order, those behind the line one place further up.
+            others = old[old != gone]
+            np.testing.assert_array_equal(new, others - (others > gone))
+    order = np.random.default_rng(1).permutation(15_000)
+    shuffled = written(write, [lines[i] for i in order])
+    assert set(order[shuffled.held_out]) == set(before.held_out.tolist())
+
+
+def test_equal_rows_go_to_the_same_half_and_the_share_is_about_the_one_asked_for(write):
+    lines = many_rows(4_000)
+    data = written(write, lines + lines, test_fraction=0.3)
+    held_out = np.isin(np.arange(8_000), data.held_out)
+    np.testing.assert_array_equal(held_out[:4_000], held_out[4_000:])
+    low, high = stats.binom.interval(1 - 1e-6, 4_000, 0.3)
+    assert low <= held_out[:4_000].sum() <= high
+    zeros = "".join(f"{zero},{y}\n" for zero in ("0", "-0.0") for y in (0, 1) for _ in range(9))
+    for seed in range(4):
+        path = write("a,y\n1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n" + zeros)
+        raw = read_csv(path, label="y")
+        marks = own_file._fingerprints(raw.features, raw.label.astype(float), seed)
+        assert len(set(marks)) == 8
+
+
+@pytest.mark.parametrize("row", [0, 2, [2, 0], np.array([[3], [1]]), np.int64(5)])
+def test_a_row_of_the_file_is_found_among_the_training_records(write, row):
+    data = load_file(write(GOOD), label="y", test_fraction=0.0, bounds=Bounds(norm=10.0))
+    found = data.training_row(row)
+    np.testing.assert_allclose(data.train.features[found, 0] * 10, row, atol=1e-6)
+    assert np.shape(found) == np.shape(row)
+    some = written(write, many_rows(50))
+    for place, row in enumerate(some.rows):
+        assert some.training_row(row) == place
+    np.testing.assert_array_equal(
+        some.training_row(some.rows[::-1]), np.arange(len(some.rows))[::-1]
+    )
+
+
+def test_rows_that_do_not_train_are_refused_and_no_neighbour_is_returned(write):
+    data = written(write, many_rows(50))
+    for row in data.held_out:
+        with pytest.raises(InputError, match=f"row {row} is held out"):
+            data.training_row(row)
+        with pytest.raises(InputError, match=f"row {row} is held out"):
+            data.training_row([data.rows[0], row])
+    for row in (-1, 50, 10**12):
+        with pytest.raises(InputError, match=f"no row {row}; name one of 0 to 49"):
+            data.training_row(row)
+    gone = data._replace(rows=data.rows[1:], train=None)
+    with pytest.raises(InputError, match="dropped"):
+        gone.training_row(data.rows[0])
+    for row in ("C100003", 3.0, True, None, [[1], [2.5]]):
+        with pytest.raises(InputError, match="whole number"):
+            data.training_row(row)
+
+
+def test_neither_half_may_be_empty(write):
+    two = write("a,y\n1,0\n2,1\n")
+    with pytest.raises(InputError, match=r"none of the 2 rows .* test fraction 1e-09"):
+        load_file(two, label="y", test_fraction=1e-9)
+    with pytest.raises(InputError, match="0 to train and 2 to hold out, too few"):
+        load_file(two, label="y", test_fraction=1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -308,11 +374,17 @@ def test_numbers_as_labels_are_compared_as_numbers(write):
 
 def test_training_rows_of_one_class_and_too_few_rows_are_refused(write):
     one = write("a,y\n" + "0,0\n" * 9 + "1,1\n")
-    with pytest.raises(InputError, match="hold only one of the two classes"):
-        load_file(one, label="y", test_fraction=0.5, keep=[0, 1, 2, 3, 4])
-    with pytest.raises(InputError, match=r"8 rows, 6 to train and 2 .* at least 16 rows"):
+    # Two kinds of rows, each of which goes as one: none trains, one does, or none is held out.
+    said = []
+    for seed in range(20):
+        with pytest.raises(InputError) as error:
+            load_file(one, label="y", test_fraction=0.5, seed=seed)
+        said.append(str(error.value))
+    for words in ("only one of the two classes", "too few", "none of the 10 rows"):
+        assert any(words in text for text in said)
+    with pytest.raises(InputError, match=r"8 rows, .* too few: 12 must train .* about 16 rows"):
         load_file(write(GOOD), label="y", least_training=12)
-    with pytest.raises(InputError, match=r"--test-fraction 1; give a share from 0 to below 1"):
+    with pytest.raises(InputError, match=r"test fraction is 1; give a share from 0 to below 1"):
         load_file(write(GOOD), label="y", test_fraction=1.0)
 
 
@@ -321,8 +393,8 @@ def test_files_that_are_not_there_or_asked_for_in_the_wrong_way_are_refused(writ
     for path, options, words in (
         (tmp_path / "none.csv", {"label": "y"}, "no file .*none.csv; check the name"),
         (tmp_path, {"label": "y"}, "is a folder; name a CSV or NPZ file in it"),
-        (write(GOOD), {}, "--label is missing; name the column"),
-        (write(GOOD), {"label": "y", "features": "x"}, "--features is for NPZ files"),
+        (write(GOOD), {}, "label is missing; name the column"),
+        (write(GOOD), {"label": "y", "features": "x"}, "features is for NPZ files"),
         (tmp_path / "my.npz", {"drop": ("a",)}, "are for CSV files"),
     ):
         with pytest.raises(InputError, match=words):

@@ -104,6 +104,7 @@ def test_a_service():
     ]
     # The same problem and plan, as one operator has them for all of its streams.
     streams = [made[0], made[0], service.Service(**(vars(made[0]) | {"stream": made[1].stream}))]
+    keys = list(jax.random.split(jax.random.key(0), 3))
     assert_second_call_adds_none(
-        lambda number: service.serve(streams[number], seeds=4, seed=number, say=lambda text: None)
+        lambda number: service.serve(keys[number], streams[number], seeds=4, say=lambda text: None)
     )

@@ -31,6 +31,7 @@ class RenyiClaim:
         mu: a μ for which μ-Gaussian DP is claimed as well, None where it is not. A Rényi bound by
             itself never implies it.
         name: what the claim is about, as reports print it.
+        from_certificate: whether `of_certificate` made it. Only then reports say "certified".
     """
 
     order: float = _MISSING
@@ -39,6 +40,7 @@ class RenyiClaim:
     linear_in_order: bool = False
     mu: float | None = None
     name: str = "Rényi divergence"
+    from_certificate: bool = False
 
     def __post_init__(self):
         if self.order is None:
@@ -51,7 +53,7 @@ class RenyiClaim:
             checks.nonnegative("mu", self.mu)
 
     @property
-    def certified(self) -> float:
+    def claimed(self) -> float:
         """The claimed number."""
         return float(self.eps)
 
@@ -67,12 +69,13 @@ class GaussianClaim:
 
     mu: float
     name: str = "Gaussian DP"
+    from_certificate: bool = False
 
     def __post_init__(self):
         checks.nonnegative("mu", self.mu)
 
     @property
-    def certified(self) -> float:
+    def claimed(self) -> float:
         """The claimed number."""
         return float(self.mu)
 
@@ -88,7 +91,7 @@ class ApproximateClaim:
 
     Attributes:
         epsilon: ε. delta: δ in [0, 1], the claimed number.
-        mu: as in `RenyiClaim`.
+        mu, from_certificate: as in `RenyiClaim`.
         name: what the claim is about.
     """
 
@@ -96,6 +99,7 @@ class ApproximateClaim:
     delta: float
     mu: float | None = None
     name: str = "(ε, δ)-indistinguishability"
+    from_certificate: bool = False
 
     def __post_init__(self):
         checks.nonnegative("epsilon", self.epsilon)
@@ -104,7 +108,7 @@ class ApproximateClaim:
             checks.nonnegative("mu", self.mu)
 
     @property
-    def certified(self) -> float:
+    def claimed(self) -> float:
         """The claimed number."""
         return float(self.delta)
 
@@ -120,12 +124,13 @@ class AdvantageClaim:
 
     bound: float
     name: str = "membership advantage"
+    from_certificate: bool = False
 
     def __post_init__(self):
         checks.probability("bound", self.bound)
 
     @property
-    def certified(self) -> float:
+    def claimed(self) -> float:
         """The claimed number."""
         return float(self.bound)
 
@@ -167,11 +172,11 @@ def of_certificate(
             f"plan.certificate(...), or state the claim in numbers."
         )
     if which == "advantage":
-        return AdvantageClaim(certificate.advantage_bound)
+        return AdvantageClaim(certificate.advantage_bound, from_certificate=True)
     name = _field(certificate, which, at_request)
     if which.startswith("deletion") and _is_gibbs(certificate, which):
         bound = _gibbs_advantage(certificate, getattr(certificate, name))
-        return AdvantageClaim(bound, name="deletion, from the Gibbs law")
+        return AdvantageClaim(bound, "deletion, from the Gibbs law", from_certificate=True)
     return _between_neighbours(certificate, which, getattr(certificate, name))
 
 
@@ -214,9 +219,11 @@ def _between_neighbours(certificate: Certificate, which: str, eps: float) -> Cla
     if certificate.order is None:
         assert certificate.delta is not None
         mu = float(renyi.gdp_from_epsilon_delta(eps, certificate.delta))
-        return ApproximateClaim(eps, certificate.delta, mu if proved else None, name)
+        return ApproximateClaim(eps, certificate.delta, mu if proved else None, name, True)
     mu = float(renyi.gdp_from_linear_renyi(certificate.order, eps)) if proved else None
-    return RenyiClaim(certificate.order, eps, linear_in_order=True, mu=mu, name=name)
+    return RenyiClaim(
+        certificate.order, eps, linear_in_order=True, mu=mu, name=name, from_certificate=True
+    )
 
 
 _NAMES = {

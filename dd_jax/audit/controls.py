@@ -45,7 +45,7 @@ def judge(control: Control, pair: Pair, statement: Statement, confidence: float)
     return Judgement(
         verdict.refuted,
         f"{statement.unit}: at least {verdict.lower_bound.value:.4g}, "
-        f"claimed {statement.certified:.4g}",
+        f"claimed {statement.claimed:.4g}",
     )
 
 

@@ -123,7 +123,7 @@ def _sound_gates(claim: Claim) -> dict[str, Gate]:
 
 
 def _advantage(claim: AdvantageClaim) -> Gate:
-    return _gate("advantage", claim.certified, bounds.advantage)
+    return _gate("advantage", claim.claimed, bounds.advantage)
 
 
 def _gaussian(claim: RenyiClaim | GaussianClaim | ApproximateClaim, mu: float) -> Gate:
@@ -140,14 +140,14 @@ def _gaussian(claim: RenyiClaim | GaussianClaim | ApproximateClaim, mu: float) -
 
 def _hockey_stick(claim: ApproximateClaim) -> Gate:
     """Both directions at no further risk: the bound looks at an event and at its complement."""
-    return _gate("hockey_stick", claim.certified, bounds.hockey_stick, epsilon=float(claim.epsilon))
+    return _gate("hockey_stick", claim.claimed, bounds.hockey_stick, epsilon=float(claim.epsilon))
 
 
 def _renyi(claim: RenyiClaim, name: str) -> Gate:
     """At the claim's order, or at a lower one where the claim is linear: R_q' ≤ ε q'/q."""
     order = float(min(claim.order, _JUDGED_ORDER) if claim.linear_in_order else claim.order)
     scale = claim.order / order
-    return _gate(name, claim.certified / scale, _RENYI[name], order=order)._replace(
+    return _gate(name, claim.claimed / scale, _RENYI[name], order=order)._replace(
         to_claim=lambda value: scale * value,
         directions=("P‖Q", "Q‖P") if claim.two_sided else ("P‖Q",),
         route="" if scale == 1 else f"judged at order {order:g}",

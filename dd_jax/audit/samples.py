@@ -100,14 +100,14 @@ def split(samples: Samples, share: float) -> tuple[Samples, Samples]:
         samples: both arms.
         share: the part of the seeds that goes to A; both parts get at least one.
     """
-    cut = _cut(samples.seeds, share)
+    cut = fit_seeds(samples.seeds, share)
     return (
         Samples(samples.present[:cut], samples.absent[:cut]),
         Samples(samples.present[cut:], samples.absent[cut:]),
     )
 
 
-def _cut(seeds: int, share: float) -> int:
+def fit_seeds(seeds: int, share: float) -> int:
     """Seeds that go to part A."""
     return min(max(round(seeds * share), 1), seeds - 1)
 
@@ -120,7 +120,7 @@ def check_seeds(seeds: int, share: float, confidence: float, tests: int) -> None
         confidence: of one test. tests: how many share the risk.
     """
     needed = tails.fewest_seeds(confidence)
-    if seeds - _cut(seeds, share) < needed or seeds < 2:
+    if seeds - fit_seeds(seeds, share) < needed or seeds < 2:
         enough = math.ceil(needed / (1 - share)) + 1
         raise InputError(
             f"{seeds} seeds per arm are too few for this confidence over {tests} "

@@ -5,24 +5,31 @@ probability of refuting any true claim at all is at most that risk, and so is th
 any of the lower bounds it prints is false. A claim that proves μ of Gaussian DP is judged through
 μ; its bound on μ is then read in the claim's unit, which is a bound on that quantity itself only
 for Gaussian laws, and is marked so. "Consistent" never means proved: beside it stands the smallest
-violation that the audit would have caught.
+violation that the audit would have caught, and one that could not have noticed a threefold
+violation says so before anything else.
 """
 
+import functools
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dd_jax.audit import samples
-from dd_jax.audit.claims import Claim, claim_list
+from dd_jax.audit.claims import AdvantageClaim, ApproximateClaim, Claim, claim_list
 from dd_jax.audit.gates import Gate, gates_for
 from dd_jax.audit.scores import Score, evaluate, score_list
 from dd_jax.audit.types import LowerBound
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
 from dd_jax.plans import serialise
+
+# A violation of this factor is what an audit should be able to notice.
+VIOLATION = 3
+MOST_SEEDS = 10**9
 
 
 class Finding(NamedTuple):
@@ -61,6 +68,7 @@ class Verdict:
         exact: the true value in the claim's unit, where the caller knows it.
         confidence: of all verdicts of the report together.
         findings: every test.
+        reach: seeds per arm, fitting included, to what `detectable` would be with so many.
     """
 
     claim: Claim
@@ -71,6 +79,43 @@ class Verdict:
     exact: float | None
     confidence: float
     findings: tuple[Finding, ...]
+    reach: Callable[[int], float] = field(default=lambda seeds: np.inf, repr=False, compare=False)
+
+    @property
+    def blind(self) -> bool:
+        """Whether a truth of three times the claim could have gone unnoticed.
+
+        Never where there is no such truth: for a claim of 0 or infinity, or a probability above
+        1/3.
+        """
+        violation = VIOLATION * self.claim.claimed
+        probability = isinstance(self.claim, AdvantageClaim | ApproximateClaim)
+        if self.refuted or not 0 < violation < (1 if probability else np.inf):
+            return False
+        return self.detectable is None or self.detectable > violation
+
+    @functools.cached_property
+    def seeds_needed(self) -> int | None:
+        """Seeds per arm that would notice a threefold violation, in two digits; None if this
+        audit's do, or if no number up to `MOST_SEEDS` does.
+        """
+        if not self.blind:
+            return None
+        most = max(finding.lower_bound.seeds for finding in self.findings)
+        return _fewest(lambda seeds: self.reach(seeds) <= VIOLATION * self.claim.claimed, most)
+
+    @property
+    def warning(self) -> str:
+        """What to know before reading a verdict that says little; nothing if it says enough."""
+        if not self.blind:
+            return ""
+        needed = self.seeds_needed
+        remedy = (
+            f"no number of seeds up to {MOST_SEEDS:,} would do, so use another score or gate"
+            if needed is None
+            else f"{needed:,} seeds per arm would do"
+        )
+        return f"COULD NOT HAVE NOTICED a threefold violation of {self.claim.name} ({remedy})"
 
     @property
     def consistent(self) -> bool:
@@ -98,7 +143,8 @@ class Verdict:
             "verdict": self.word,
             "audited": self.lower_bound.value,
             "exact": self.exact,
-            "certified": self.claim.certified,
+            "claimed": self.claim.claimed,
+            "certified": self.claim.claimed if self.claim.from_certificate else None,
             "confidence": self.confidence,
             "seeds": self.best.lower_bound.seeds,
             "score": self.best.score,
@@ -108,15 +154,24 @@ class Verdict:
             "through_mu": self.best.through_mu,
             "detectable": self.detectable,
             "power": self.power,
+            "blind": self.blind,
+            "seeds_needed": self.seeds_needed,
         }
 
     def __str__(self):
+        return f"{self.warning}; {self.text}" if self.blind else self.text
+
+    @property
+    def text(self) -> str:
+        """The verdict in one sentence, without the warning."""
         exact = "" if self.exact is None else f", exact {self.exact:.4g}"
         reads = " through μ" if self.best.through_mu else ""
         caught = "nothing" if self.detectable is None else f"a truth of {self.detectable:.4g}"
+        promised = "certified" if self.claim.from_certificate else "claimed"
         return (
-            f"{self.claim.name}: {self.word}; audited {self.lower_bound.value:.4g}{reads}{exact}, "
-            f"certified {self.claim.certified:.4g} ({self.claim.unit}; {self.best.score} score, "
+            f"{self.claim.name}: {self.word}; audited {self.lower_bound.value:.4g}"
+            f"{reads}{exact}, "
+            f"{promised} {self.claim.claimed:.4g} ({self.claim.unit}; {self.best.score} score, "
             f"{self.best.gate}, {self.best.direction}); "
             f"would have caught {caught} with probability {self.power:g}"
         )
@@ -168,7 +223,8 @@ class Report:
             f"{self.seeds} seeds per arm, {self.tests} test{'s' * (self.tests > 1)}, "
             f"{100 * self.confidence:g}% confidence in all together"
         )
-        return "\n".join([head, *(f"- {verdict}" for verdict in self.verdicts)])
+        warnings = (verdict.warning for verdict in self.verdicts if verdict.blind)
+        return "\n".join([*warnings, head, *(f"- {verdict.text}" for verdict in self.verdicts)])
 
 
 class _Arms(NamedTuple):
@@ -239,7 +295,8 @@ def audit(
             for gate in found
             for direction in gate.directions
         )
-        verdicts.append(_verdict(claim, findings, truth, confidence, power))
+        reach = functools.partial(_reach, found, scored, each, power)
+        verdicts.append(_verdict(claim, findings, truth, confidence, power, reach))
     return Report(tuple(verdicts), confidence, outputs.seeds, tests)
 
 
@@ -278,7 +335,43 @@ def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: flo
     )
 
 
-def _verdict(claim, findings: tuple[Finding, ...], exact, confidence, power) -> Verdict:
+def _reach(gates: Sequence[Gate], scores: Sequence[Score], confidence, power, seeds: int) -> float:
+    """The least truth that some test would have caught with so many seeds per arm."""
+
+    def caught(gate: Gate, score: Score) -> float:
+        fit = samples.fit_seeds(seeds, score.share)
+        return gate.detectable(
+            fit_seeds=fit,
+            seeds=seeds - fit,
+            confidence=confidence,
+            power=power,
+            one_event=score.one_event,
+        )
+
+    found = ((gate, caught(gate, score)) for gate in gates for score in scores)
+    return min(
+        float(gate.to_claim(value)) if np.isfinite(value) else np.inf for gate, value in found
+    )
+
+
+def _fewest(enough: Callable[[int], bool], seeds: int) -> int | None:
+    """The fewest seeds beyond these that are enough, rounded up to two digits."""
+    low, high = seeds, 4 * seeds
+    while not enough(high):
+        low, high = high, 4 * high
+        if high > MOST_SEEDS:
+            return None
+    while high > 1.05 * low + 1:
+        middle = round(math.sqrt(low * high))
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    unit = 10 ** max(len(str(high)) - 2, 0)
+    needed = -(-high // unit) * unit
+    while not enough(needed):  # the power of some gates is not quite monotone
+        needed += unit
+    return needed
+
+
+def _verdict(claim, findings: tuple[Finding, ...], exact, confidence, power, reach) -> Verdict:
     caught = [f.detectable for f in findings if f.detectable is not None]
     return Verdict(
         claim=claim,
@@ -289,4 +382,5 @@ def _verdict(claim, findings: tuple[Finding, ...], exact, confidence, power) -> 
         exact=exact,
         confidence=confidence,
         findings=findings,
+        reach=reach,
     )

@@ -70,8 +70,8 @@ def _usage() -> str:
 def _run(name: str, options: list[str]) -> int:
     command = importlib.import_module(f"dd_jax.cli.{name}")
     config = _parse(name, command.Config, options)
-    seed = getattr(config, "seed", 0)
-    if not 0 <= seed <= MOST_SEED:
+    seed = getattr(config, "seed", None)
+    if seed is not None and not 0 <= seed <= MOST_SEED:
         raise InputError(f"--seed {seed}: give a whole number from 0 to {MOST_SEED}.")
     devices = getattr(config, "devices", None)
     if devices is not None:

@@ -1,6 +1,7 @@
 """`dd-jax audit`: what samples say about certificates: audited ≤ exact ≤ certified."""
 
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +21,10 @@ class Config:
 
     For each claim: a lower bound that samples prove (audited), the true value where it is known
     (exact), what the optimal and the paper's certificate promise, and the smallest violation that
-    would have been caught. Chunks of seeds are kept under --results, so that a killed run goes on
-    where it stopped. Exit status 1: a claim of this library was refuted, or a control failed.
+    would have been caught. An audit that could not have noticed a threefold violation says so
+    first, and how many seeds would do. Chunks of seeds are kept under --results, so that a killed
+    run goes on where it stopped. Exit status 1: a claim of this library was refuted, or a control
+    failed.
     """
 
     setting: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="SETTING")]] = None
@@ -119,6 +122,7 @@ def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
 
     confidence = 0.95 if config.confidence is None else config.confidence
     return {
+        "warnings": _blind(rows),
         "setting": setting.name,
         "order": config.order,
         "seed": config.seed,
@@ -132,7 +136,24 @@ def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
     }
 
 
+def _blind(rows: list[dict]) -> list[str]:
+    """What could have gone unnoticed, and the seeds that would notice it."""
+    found = []
+    for row in rows:
+        if row["blind"]:
+            needed, caught = row["seeds_needed"], row["detectable"]
+            would = "nothing" if caught is None else f"{caught / row['certified']:.3g} times it"
+            remedy = "no --seeds would do" if needed is None else f"give --seeds {needed}"
+            found.append(
+                f"{row['name']} COULD NOT HAVE NOTICED a threefold violation of what is certified, "
+                f"only {would}; {remedy}"
+            )
+    return found
+
+
 def _print_setting(setting, values: dict) -> None:
+    for text in values["warnings"]:
+        print(textwrap.fill(f"WARNING: {text}.", 80, subsequent_indent="  "))
     order, power = values["order"], values["claims"][0]["power"]
     columns = ("claim", "audited", "exact", "certified", "paper", "verdict", "would catch")
     print_table(

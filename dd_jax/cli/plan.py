@@ -81,7 +81,9 @@ class Config:
     adaptivity: int = 0
     """Releases that the requester saw before the deletion."""
     request: int = 1
-    """The request that deletes the record."""
+    """The last request that deletes the record."""
+    first_inserted: int = 0
+    """The request that first brought the record in; 0 for a record of the initial database."""
     accountant: Literal["optimal", "unrelaxed", "paper", "sharp", "refined", "tuned"] | None = None
     """Formulas of the certificate: optimal, unrelaxed or paper; with --nonconvex sharp, refined,
     tuned or paper. The tightest by default."""
@@ -95,6 +97,8 @@ class Config:
     """Protect whole records, or labels only."""
     nonconvex: Switch = False
     """Use the non-convex (Gibbs-law) certificate: needs a bounded loss."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Floating type that is run."""
     json: Switch = False
     """Print one JSON object."""
 
@@ -196,8 +200,11 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
         "edits_per_request": config.edits_per_request,
         "step_size": config.step_size,
         "noise_variance": config.noise_variance,
+        "dtype": config.dtype,
     }
     if not config.nonconvex:
+        if not problem.loss.convex:
+            raise InputError(f"{problem.loss.name} is not convex; give --nonconvex.")
         return plan_convex(
             problem,
             order=config.order,
@@ -212,9 +219,11 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
             "--nonconvex takes Rényi budgets only, no --delta, --target-risk or --protects label; "
             "drop them and give --order."
         )
+    if config.order is None:
+        raise InputError("--nonconvex needs the Rényi order of its budgets; give --order, e.g. 2.")
     return plan_nonconvex(
         problem,
-        order=config.order,  # pyright: ignore[reportArgumentType]
+        order=config.order,
         form=accountant,  # pyright: ignore[reportArgumentType]
         **common,
     )
@@ -229,7 +238,9 @@ def _compared(config: Config, problem: ProblemConstants, name: str) -> dict[str,
 
 
 def _certificate(config: Config, problem: ProblemConstants, name: str) -> Certificate:
-    return _plan(config, problem, name).certificate(config.adaptivity, config.request)
+    return _plan(config, problem, name).certificate(
+        config.adaptivity, config.request, first_inserted=config.first_inserted
+    )
 
 
 def _row(certificate: Certificate) -> dict[str, Any]:

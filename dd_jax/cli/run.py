@@ -32,7 +32,8 @@ class Config:
         dd-jax run --data my.csv --label y --unit-rows --rows 3 17 25 --delta 1e-5 --json
 
     With no bounds declared the ranges are measured on the records, which no certificate covers;
-    the output says so. Rows are numbered from 0, after the header.
+    the output says so. Rows are numbered from 0, after the header. The noise comes from a secret
+    key, which is not stored; with --seed it can be repeated, and guessed: that is a rehearsal.
     """
 
     data: str
@@ -58,13 +59,13 @@ class Config:
     intercept: Switch = False
     """Append a constant 1 to the scaled features."""
     test_fraction: float | None = None
-    """Share of rows held out to measure accuracy; 0.25 by default, 0 for none."""
+    """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
     requests: int | None = None
     """Deletion requests to serve; 10 by default."""
     edits_per_request: int = 1
     """r, rows that one request deletes."""
     rows: tuple[int, ...] = ()
-    """Rows to delete, in order; the first training rows by default."""
+    """Rows to delete, in order, none of them held out; the first training rows by default."""
     loss: Literal["logistic", "smoothed_hinge", "huber"] = "logistic"
     """Loss of one record."""
     l2: float = 0.05
@@ -83,8 +84,8 @@ class Config:
     """Formulas of the certificate."""
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
-    seed: int = 0
-    """Seed of the split and of all runs."""
+    seed: int | None = None
+    """Rehearse: noise, and a file's split, from this seed. By default a secret key, and split 0."""
     json: Switch = False
     """Print one JSON object."""
     save: Path | None = None
@@ -122,21 +123,20 @@ def main(config: Config) -> int:
         loss=config.loss,
         l2=config.l2,
         intercept=config.intercept,
+        adaptivity=min(config.adaptivity, requests),
         eps_dp=config.eps_dp,
         eps_dd=config.eps_dd,
         order=2.0 if config.order is None and config.delta is None else config.order,
         delta=config.delta,
         accountant=config.accountant,
     )
-    certificate = service.plan.certificate(
-        min(config.adaptivity, requests), requests, data_check=service.data_check
-    )
     if data.caveat and config.json:  # else it is printed above the table
         _say(f"WARNING: {data.caveat}.")
-    served = services.serve(service, seeds=config.seeds, seed=config.seed, say=_say)
-    values = service_table.summary(
-        config.data, data, service, served, certificate, config.adaptivity
-    )
+    served = services.serve(_key(config.seed), service, seeds=config.seeds, say=_say)
+    certificate = services.certificate(service, served.transcript)
+    if config.seed is not None:
+        certificate = service_table.rehearsed(certificate, config.seed)
+    values = service_table.summary(config.data, data, service, served, certificate, config.seed)
     values["seconds"]["total"] = time.monotonic() - start
     if config.save is not None:
         values["files"] = run_output.save(config.save, values, certificate)
@@ -145,6 +145,15 @@ def main(config: Config) -> int:
     else:
         run_output.show(values, certificate)
     return 0
+
+
+def _key(seed: int | None):
+    """The key of all noise: a secret one, unless a seed is asked for."""
+    import jax
+
+    from dd_jax.keys import secret_key
+
+    return secret_key() if seed is None else jax.random.key(seed)
 
 
 def _say(text: str) -> None:
@@ -162,6 +171,9 @@ def _check(config: Config) -> None:
             raise InputError(f"{_flag(name)} {value}; give a whole number ≥ 1.")
     if config.adaptivity < 0:
         raise InputError(f"--adaptivity {config.adaptivity}; give a whole number ≥ 0.")
+    for place, row in enumerate(config.rows):
+        if row in config.rows[:place]:
+            raise InputError(f"--rows {row} is named twice; a record is deleted once.")
     if config.save is not None:
         run_output.check_folder(config.save)
 
@@ -205,8 +217,7 @@ def _load(config: Config, requests: int):
         delimiter=config.delimiter,
         bounds=_bounds(config),
         test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
-        seed=config.seed,
-        keep=config.rows,
+        seed=config.seed or 0,
         least_training=least,
     )
 
@@ -230,7 +241,6 @@ def _task(config: Config, least: int):
         raise InputError(f"{_flag(odd[0])} is for a file of your own, not {config.data}; drop it.")
     loaded = data.load(config.data, test_share=config.test_fraction)
     n = len(loaded.train.label)
-    own_file.check_rows(config.data, config.rows, n)
     if n < least:
         raise InputError(
             f"{config.data} has {n} training rows, but {least} are needed: those to be deleted, "
@@ -248,5 +258,5 @@ def _stream(config: Config, data, requests: int):
 
     shape = (requests, config.edits_per_request)
     if config.rows:
-        return np.searchsorted(data.rows, config.rows).reshape(shape)
+        return data.training_row(config.rows).reshape(shape)
     return np.arange(requests * config.edits_per_request).reshape(shape)

@@ -3,6 +3,7 @@
 import csv
 import io
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,21 @@ from dd_jax.plans import Certificate
 
 # Longer streams are shown in part; the JSON object has all of them.
 _MOST_SHOWN = 20
+# Of warnings, so that they fit every terminal.
+_WIDTH = 80
 
 
 def show(values: dict[str, Any], certificate: Certificate) -> None:
     """Print everything for people."""
     data, requests = values["data"], values["requests"]
     names = data["classes"]
+    for text in values["warnings"]:
+        print(textwrap.fill(f"WARNING: {text}.", _WIDTH, subsequent_indent="  "))
     print(
         f"{data['name']}: {data['training_rows']:,} training rows, {data['held_out_rows']:,} held "
         f"out, {data['features']} features; class {names['-1']!r} is -1, {names['1']!r} is +1"
     )
     print(f"features {data['preprocessing']}")
-    if data["measured_bounds"]:
-        print(f"WARNING: {values['warnings'][0]}.")
     shown = _shown(requests)
     some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"
     print_table(
@@ -43,9 +46,6 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         [_row(line) for line in shown],
     )
     print("\n".join(_legend(values, certificate)))
-    for text in values["warnings"]:
-        if text not in certificate.warnings:  # those are printed with it
-            print(f"WARNING: {text}.")
     print()
     print(certificate)
     for file in values.get("files", ()):
@@ -127,7 +127,7 @@ def _accuracy(values: dict[str, Any]) -> list[str]:
         return ["accuracy: no row is held out"]
     return [
         f"accuracy: mean over seeds on held-out rows; without noise {last['exact_accuracy']:.3f} "
-        f"after the last request; always the class that most training rows have "
+        f"after the last request; the same answer for all of them "
         f"{values['data']['majority_accuracy']:.3f}"
     ]
 
@@ -164,10 +164,13 @@ def check_folder(folder: Path) -> None:
 def save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list[str]:
     """Write run.json, run.csv and certificate.json, whole files only; returns their paths."""
     table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(values["requests"][0]))
+    writer = csv.DictWriter(table, [*values["requests"][0], "rehearsal", "seed"])
     writer.writeheader()
     for line in values["requests"]:
-        writer.writerow(line | {"rows": " ".join(map(str, line["rows"]))})
+        rows = " ".join(map(str, line["rows"]))
+        writer.writerow(
+            line | {"rows": rows, **{key: values[key] for key in ("rehearsal", "seed")}}
+        )
     contents = {
         "run.json": json_text(values),
         "run.csv": table.getvalue(),

@@ -128,7 +128,7 @@ def _label_index(path: Path, header: tuple[str, ...], label: str, delimiter: str
     if len(header) == 1:
         raise InputError(
             f"{path} has one column when split at {delimiter!r}; name the character between "
-            f"columns with --delimiter."
+            f"columns, the delimiter."
         )
     raise InputError(f"{path} has no column {label!r}; {closest(label, header)}.")
 
@@ -140,17 +140,17 @@ def _check_names(path: Path, header: tuple[str, ...], label: str, drop: Sequence
             raise InputError(f"{path} has two columns named {name!r}; rename one of them.")
         if not name and name not in drop:
             raise InputError(
-                f"column {place + 1} of {path} has no name (an index?); name it, or drop it with "
-                f"--drop ''."
+                f"column {place + 1} of {path} has no name (an index?); name it, or drop "
+                f"the column ''."
             )
         seen.add(name)
     for name in drop:
         if name == label:
-            raise InputError(f"--drop {name} is the label; drop another column.")
-        if name not in seen:
             raise InputError(
-                f"--drop {name!r}: {path} has no such column; {closest(name, header)}."
+                f"column {name!r} is the label, which cannot be dropped; drop another."
             )
+        if name not in seen:
+            raise InputError(f"no column {name!r} of {path} to drop; {closest(name, header)}.")
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def _refuse(layout: _Layout, text: dict, missing: list[str], infinite: list[str]
         names = [layout.header[i] for i in text]
         kind = f"column {names[0]!r}" if len(names) == 1 else f"columns {listed(names)}"
         dropped = " ".join(repr(name) if " " in name or not name else name for name in names)
-        remedy = f"drop with --drop {dropped}, or encode as numbers"
+        remedy = f"drop {dropped}, or encode as numbers"
         if all(_number(found.replace(",", ".")) is not None for _, found in text.values()):
             remedy = "write numbers with a decimal point"
         where, found = next(iter(text.values()))

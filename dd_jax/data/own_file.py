@@ -1,13 +1,17 @@
-"""A user's own CSV or NPZ file as a binary task with rows in the unit ball and labels ±1."""
+"""A user's own CSV or NPZ file as a binary task with rows in the unit ball and labels ±1.
 
+Which rows are held out depends on each row alone: a line that is added to the file or taken out of
+it moves no other row between the halves.
+"""
+
+import hashlib
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from dd_jax.data import labelled
@@ -26,11 +30,12 @@ class OwnData(NamedTuple):
     Attributes:
         train: the private records.
         test: held-out records, perhaps none.
-        rows: the file's row of each training record.
+        rows: the file's row of each training record, ascending.
         columns: names of the features.
         classes: the labels that became -1 and +1.
         preprocessing: what was done to the features, in words.
         caveat: why certificates do not cover that, or nothing.
+        held_out: the file's row of each held-out record, ascending.
     """
 
     train: Labelled
@@ -40,6 +45,41 @@ class OwnData(NamedTuple):
     classes: tuple[str, str]
     preprocessing: str
     caveat: str
+    held_out: Sequence[int] | np.ndarray = ()
+
+    def training_row(self, row: Any) -> Any:
+        """The training record that a row of the file became: what `dd.deletion` takes.
+
+        Args:
+            row: number of a row in the file, counted from 0 after the header; or an array of them.
+
+        Returns:
+            A number for a number, an array of the same shape for an array.
+
+        Raises:
+            InputError: a row that is held out, or that is not in the file.
+        """
+        asked = np.asarray(row)
+        if asked.dtype.kind not in "iu":
+            raise InputError(f"row {row!r} is no whole number; rows are counted from 0.")
+        known = np.isin(asked, self.rows)
+        if not known.all():
+            raise InputError(self._why_not(int(asked[~known].flat[0])))
+        places = np.searchsorted(self.rows, asked)
+        return int(places) if asked.ndim == 0 else places
+
+    def _why_not(self, row: int) -> str:
+        """Why a row of the file is no training record."""
+        last = max((int(rows[-1]) for rows in (self.rows, self.held_out) if len(rows)), default=-1)
+        if not 0 <= row <= last:
+            return f"there is no row {row}; name one of 0 to {last}."
+        if row in self.held_out:
+            first = ", ".join(map(str, self.rows[:3]))
+            return (
+                f"row {row} is held out for tests and was never learned, so that nothing of it can "
+                f"be deleted; name a training row ({first}, …), or hold out nothing."
+            )
+        return f"row {row} was dropped when the file was read; name another row."
 
 
 def load_file(
@@ -52,7 +92,6 @@ def load_file(
     bounds: Bounds | None = None,
     test_fraction: float = DEFAULT_TEST_FRACTION,
     seed: int = 0,
-    keep: Sequence[int] = (),
     least_training: int = 2,
 ) -> OwnData:
     """Read, check, split and scale a file of records with two classes.
@@ -63,24 +102,24 @@ def load_file(
         features: an NPZ file's feature array, "features" unless given.
         drop, delimiter: for a CSV file; see `read_csv`.
         bounds: what is declared of the features; None measures them.
-        test_fraction: share of rows to hold out, 0 for none; they are drawn by the seed.
-        seed: of the split.
-        keep: rows that must be among the training records (those to be deleted).
+        test_fraction: probability with which a row is held out, 0 for none. The share that is held
+            out is close to it, not equal to it. A hash of the row's own numbers and label decides,
+            so that equal rows go together and no row depends on another.
+        seed: key of that hash.
         least_training: the fewest training records that the caller can work with.
 
     Raises:
         InputError: a file that cannot be used; the message says where it is wrong.
     """
     if not 0 <= test_fraction < 1:
-        raise InputError(f"--test-fraction {test_fraction:g}; give a share from 0 to below 1.")
+        raise InputError(f"the test fraction is {test_fraction:g}; give a share from 0 to below 1.")
     raw = _read(path, label, features, drop, delimiter)
     classes, signs = _two_classes(path, "label" if label is None else label, raw.label)
-    check_rows(path, keep, len(signs))
-    held_out = _held_out(path, len(signs), test_fraction, seed, keep, least_training)
+    held_out = _held_out(path, raw.features, signs, test_fraction, seed, least_training)
     if len(set(signs[~held_out])) < 2:
         raise InputError(
             f"the {np.sum(~held_out)} training rows of {path} hold only one of the two classes; "
-            f"give another --seed, a smaller --test-fraction or more rows."
+            f"give another seed, a smaller test fraction or more rows."
         )
     scaled = scale(bounds or Bounds(), raw.columns, raw.features, ~held_out)
     return OwnData(
@@ -91,6 +130,7 @@ def load_file(
         classes,
         scaled.words,
         scaled.caveat,
+        np.flatnonzero(held_out),
     )
 
 
@@ -113,12 +153,16 @@ def _read(path: Path, label, features, drop, delimiter) -> RawTable:
         raise InputError(f"{path} is a pipe or device, and files are read twice; save it first.")
     if path.suffix.lower() == ".npz":
         if drop or delimiter is not None:
-            raise InputError(f"--drop and --delimiter are for CSV files, not {path}; leave them.")
+            raise InputError(
+                f"dropped columns and a delimiter are for CSV files, not {path}; leave them out."
+            )
         return read_npz(path, features=features or "features", label=label or "label")
     if features is not None:
-        raise InputError(f"--features is for NPZ files, not {path}; drop it, or use --drop.")
+        raise InputError(
+            f"the array of features is for NPZ files, not {path}; leave it out, or drop columns."
+        )
     if label is None:
-        raise InputError(f"--label is missing; name the column of {path} that holds the classes.")
+        raise InputError(f"the label is missing; name the column of {path} that holds the classes.")
     return read_csv(path, label=label, drop=drop, delimiter=delimiter)
 
 
@@ -213,29 +257,42 @@ def _two_classes(path: Path, name: str, label: np.ndarray) -> tuple[tuple[str, s
     return (names[0], names[1]), np.where(signs == 1, 1.0, -1.0)
 
 
-def check_rows(name: Path | str, rows: Sequence[int], n: int) -> None:
-    """Refuse rows that are not there or named twice."""
-    for place, row in enumerate(rows):
-        if not 0 <= row < n:
-            raise InputError(f"--rows {row}: {name} has rows 0 to {n - 1}; name one of those.")
-        if row in rows[:place]:
-            raise InputError(f"--rows {row} is named twice; a record is deleted once.")
-
-
-def _held_out(path, n, fraction, seed, keep, least_training) -> np.ndarray:
-    """Which rows are held out, drawn from those that need not be kept."""
-    least_training = max(least_training, len(keep))
-    # 30 · 0.1 is a rounding above 3, which must not make a fourth row.
-    number = int(np.ceil(n * fraction - 1e-9))
-    if n - number < least_training:
-        least = int(np.ceil(least_training / (1 - fraction) - 1e-9))
+def _held_out(
+    path: Path, features: np.ndarray, signs: np.ndarray, fraction: float, seed: int, least: int
+) -> np.ndarray:
+    """Which rows are held out: those whose hash falls into the fraction."""
+    if not fraction:
+        held_out = np.zeros(len(signs), bool)
+    else:
+        held_out = _fingerprints(features, signs, seed) < fraction * 2.0**64
+    n, training = len(signs), int(np.sum(~held_out))
+    if training < least:
+        wanted = int(np.ceil(least / (1 - fraction)))
+        # Equal rows go together, so that enough rows can still be too few.
+        more = f"about {wanted} rows or more" if wanted > n else "more rows that differ"
         raise InputError(
-            f"{path} has {n} rows, {n - number} to train and {number} to hold out, too few: "
-            f"{least_training} must train (those to be deleted, and 2 that stay), so give at least "
-            f"{least} rows, fewer --requests or a smaller --test-fraction."
+            f"{path} has {n} rows, {training} to train and {n - training} to hold out, too few: "
+            f"{least} must train (those to be deleted, and 2 that stay); give {more}, fewer "
+            f"requests, a smaller test fraction or another seed."
         )
-    free = np.setdiff1d(np.arange(n), np.asarray(keep, int))
-    drawn = np.asarray(jax.random.permutation(jax.random.key(seed), len(free)))[:number]
-    held_out = np.zeros(n, bool)
-    held_out[free[drawn]] = True
+    if fraction and training == n:
+        raise InputError(
+            f"none of the {n} rows of {path} falls into the test fraction {fraction:g}; give more "
+            f"rows, a larger fraction or another seed, or hold out nothing with the fraction 0."
+        )
     return held_out
+
+
+def _fingerprints(features: np.ndarray, signs: np.ndarray, seed: int) -> np.ndarray:
+    """A keyed hash of each row's numbers and label, uniform below 2⁶⁴."""
+    # + 0.0 turns -0.0 into 0.0, so that equal rows are equal bytes; little-endian everywhere.
+    table = (np.column_stack([features, signs]) + 0.0).astype("<f8")
+    content, width = table.tobytes(), table.itemsize * table.shape[1]
+    # One keyed state for all rows: copying it is a third of the time of making it anew.
+    keyed = hashlib.blake2b(key=str(seed).encode(), digest_size=8)
+    digests = bytearray()
+    for start in range(0, len(content), width):
+        row = keyed.copy()
+        row.update(content[start : start + width])
+        digests += row.digest()
+    return np.frombuffer(digests, "<u8")

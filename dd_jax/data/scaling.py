@@ -26,7 +26,7 @@ LARGEST_BOUND = 1e150
 CAVEAT = (
     "feature ranges were MEASURED on the records, so the scaling depends on every record and no "
     "deletion undoes it: the guarantees take the scaling as fixed and do not cover it; declare "
-    "--lower and --upper, --ranges or --bound, or scale each row alone with --unit-rows"
+    "ranges or a largest norm that are known without the records, or divide each row by its norm"
 )
 
 
@@ -49,19 +49,22 @@ class Bounds:
 
     def __post_init__(self):
         if (self.lower is None) != (self.upper is None):
-            raise InputError("--lower and --upper belong together; give both or neither.")
+            raise InputError("lower and upper belong together; give both or neither.")
         common = self.lower is not None
         if (self.norm is not None) + common + (self.ranges is not None) > 1:
-            raise InputError("give one of --bound, --lower with --upper, and --ranges.")
+            raise InputError("give one of a norm, lower with upper, and ranges.")
         if self.norm is not None:
             if self.unit_rows:
-                raise InputError("--unit-rows needs no --bound: every row gets norm 1; drop one.")
+                raise InputError(
+                    "unit rows need no bound on the norm: every row gets norm 1; drop one."
+                )
             if not 0 < self.norm <= LARGEST_BOUND:
                 raise InputError(
-                    f"--bound {self.norm:g}; give a positive number, at most {LARGEST_BOUND:g}."
+                    f"the bound on the norm is {self.norm:g}; give a positive number, at most "
+                    f"{LARGEST_BOUND:g}."
                 )
         if common:
-            _check_range("--lower and --upper", self.lower, self.upper)
+            _check_range("lower and upper", self.lower, self.upper)
 
     @property
     def measured(self) -> bool:
@@ -86,13 +89,13 @@ class Scaled(NamedTuple):
 def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
     """The ranges of a JSON file such as {"age": [0, 120], "height": [0, 2.5]}."""
     if not path.is_file():
-        raise InputError(f"--ranges {path}: no such file; check the name.")
+        raise InputError(f"ranges {path}: no such file; check the name.")
     remedy = 'write {"column": [lower, upper], …}'
 
     def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for name, times in collections.Counter(name for name, _ in pairs).items():
             if times > 1:
-                raise InputError(f"--ranges {path} names {name!r} twice; give it one range.")
+                raise InputError(f"ranges {path} names {name!r} twice; give it one range.")
         return dict(pairs)
 
     try:
@@ -100,15 +103,15 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
     except InputError:
         raise
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"--ranges {path} is not JSON ({error}); {remedy}.") from None
+        raise InputError(f"ranges {path} is not JSON ({error}); {remedy}.") from None
     except (ValueError, RecursionError):  # whole numbers of thousands of digits; a deep nest
-        raise InputError(f"--ranges {path} cannot be read; {remedy}.") from None
+        raise InputError(f"ranges {path} cannot be read; {remedy}.") from None
     if not isinstance(found, dict):
-        raise InputError(f"--ranges {path} holds no JSON object; {remedy}.")
+        raise InputError(f"ranges {path} holds no JSON object; {remedy}.")
     for name, pair in found.items():
         if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))):
-            raise InputError(f"--ranges {path}: {name!r} has {pair!r}; {remedy}.")
-        _check_range(f"--ranges {path}: {name!r}", *pair)
+            raise InputError(f"ranges {path}: {name!r} has {pair!r}; {remedy}.")
+        _check_range(f"ranges {path}: {name!r}", *pair)
     return {name: (float(low), float(high)) for name, (low, high) in found.items()}
 
 
@@ -166,10 +169,10 @@ def _declared(bounds: Bounds, columns: tuple[str, ...]) -> tuple[np.ndarray, np.
         return np.full(len(columns), bounds.lower), np.full(len(columns), bounds.upper)
     for name in bounds.ranges:
         if name not in columns:
-            raise InputError(f"--ranges names {name!r}, no feature; {closest(name, columns)}.")
+            raise InputError(f"ranges name {name!r}, no feature; {closest(name, columns)}.")
     absent = [name for name in columns if name not in bounds.ranges]
     if absent:
-        raise InputError(f"--ranges says nothing of {listed(absent)}; give every feature a range.")
+        raise InputError(f"ranges say nothing of {listed(absent)}; give every feature a range.")
     pairs = np.array([bounds.ranges[name] for name in columns])
     return pairs[:, 0], pairs[:, 1]
 
@@ -194,9 +197,9 @@ def _check_norms(columns, features, norm: float) -> None:
         row = int(np.flatnonzero(beyond)[0])
         column = int(np.abs(features[row]).argmax())
         raise InputError(
-            f"row {row} has norm {norms[row]:g}, beyond the declared --bound {norm:g} "
+            f"row {row} has norm {norms[row]:g}, beyond the declared {norm:g} "
             f"({beyond.sum():,} such rows; its largest value is {features[row, column]:g} in "
-            f"column {columns[column]!r}); declare a larger bound, or use --unit-rows."
+            f"column {columns[column]!r}); declare a larger bound, or divide every row by its norm."
         )
 
 

@@ -22,8 +22,10 @@ def start_and_shift(bound, noise_variance, n, edits_per_request, form="tuned"):
     """Divergence of the start from its Gibbs law (over q, where "sharp"), and of one edit."""
     share = checks.edited_share(n, edits_per_request)
     ratio = checks.positive("bound", bound) / checks.positive("noise_variance", noise_variance)
-    start = np.minimum(2 * ratio, ratio**2 / 2) if form == "sharp" else 2 * ratio
-    return start, 4 * share * ratio
+    start = 2 * ratio
+    if form == "sharp":
+        start = np.minimum(start, checks.product(0.5, ratio, ratio))
+    return start, checks.product(4, share, ratio)
 
 
 def recursion(first, log_factor, shift, bias, request):

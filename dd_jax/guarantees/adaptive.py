@@ -1,14 +1,17 @@
 """Requesters that look at releases before they ask: what the certificates then say.
 
-A p-adaptive requester saw p releases between the record's insertion and its deletion (or up to now,
-for a record that stays); releases before the insertion and after the deletion are free. Every sound
-form here assumes that the requester is one fixed map of its observed releases, its own edits and
-coins independent of the noise; that it did not itself insert the record; and that the replacement
-does not depend on the record it replaces. It may know all other rows and the record's index. The
-same numbers cover an observer who also holds the p old releases.
+A p-adaptive requester saw p releases between the record's first insertion and its last deletion (or
+up to now, for a record that stays). Releases before and after are free for the forms here, because
+both worlds coincide until the record comes in; they are not free for closeness to the Gibbs law,
+which needs the whole history non-adaptive (`nonconvex`). Every sound form here assumes that the
+requester is one fixed map of its observed releases, its own edits and coins independent of the
+noise; that it did not itself insert the record; and that the replacement does not depend on the
+record it replaces. It may know all other rows and the record's index. The same numbers cover an
+observer who also holds the p old releases.
 
-Release i follows request i; release 0 follows learning. A record of the initial database has
-`inserted=0`, one that request j brought in has `inserted=j`.
+Release i follows request i; release 0 follows learning. `first_inserted` is 0 for a record of the
+initial database, else the request that FIRST brought it in; `request` is the LAST one that deletes
+it. A record that left and came back counts as present from the one to the other.
 """
 
 import itertools
@@ -70,9 +73,9 @@ def deletion_adaptive_intervals(
     request,
     observed,
     *,
-    inserted=0,
+    first_inserted=0,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """What remains after request i, when it is known which releases the requester saw.
 
@@ -86,14 +89,14 @@ def deletion_adaptive_intervals(
     Assumes: what `deletion_optimal` assumes; the module's conditions on the requester. Erratum E2.
 
     Args:
-        request: i ≥ 1, the request that deletes the record.
-        observed: the releases seen, as whole numbers; those outside [inserted, request - 1] are
-            free.
-        inserted: 0, or the request j < i that brought the record in.
+        request: i ≥ 1, the last request that deletes the record.
+        observed: the releases seen, as whole numbers; those outside [first_inserted, request - 1]
+            are free.
+        first_inserted: 0, or the request j < i that first brought the record in.
     """
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
     options = {"records": records, "smoothness": smoothness}
-    *seen, last = _intervals(learn_steps, delete_steps, request, observed, inserted)
+    *seen, last = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
     looks = [privacy.privacy_optimal(*constants, steps, **options) for steps in seen]
     left = deletion.deletion_optimal(*constants, delete_steps, present_steps=last, **options)
     return renyi.compose_renyi(left, *looks)
@@ -109,12 +112,12 @@ def deletion_run_sum(
     delete_steps,
     request,
     *,
-    inserted=0,
+    first_inserted=0,
     records=1,
 ):
     """What remains of a record deleted by request i, for any loss and any requester.
 
-    ε = q L² η (K_L + (i-1) K_U) / (σ² n²),  or q L² η (i-j) K_U / (σ² n²) if inserted by request j
+    ε = q L² η (K_L + (i-1) K_U) / (σ² n²),  or q L² η (i-j) K_U / (σ² n²) from request j on
 
     Guarantee: (q, ε)-data-deletion between neighbouring runs for requesters of any adaptivity, also
     jointly with all releases, and μ-GDP with μ = √(2ε/q).
@@ -122,22 +125,22 @@ def deletion_run_sum(
     requester.
     Erratum E2: for non-convex losses this replaces `thm:reduction`.
     """
-    total = steps_with_record(learn_steps, delete_steps, request, inserted)
+    total = steps_with_record(learn_steps, delete_steps, request, first_inserted)
     return privacy.privacy_lipschitz(
         order, lipschitz, noise_variance, n, step_size, total, records=records
     )
 
 
-def deletion_runs(eps_dp, request, *, inserted=0):
+def deletion_runs(eps_dp, request, *, first_inserted=0):
     """`deletion_run_sum` when all that is known is that each run is (q, ε_dp): (i - j) ε_dp.
 
     Guarantee: (q, ε)-data-deletion for requesters of any adaptivity, i·ε_dp for a record of the
     initial database. Assumes: eps_dp bounds one run of learning or deletion from any fixed start.
     Erratum E2.
     """
-    request, inserted = _window(request, inserted)
+    request, first_inserted = _window(request, first_inserted)
     eps_dp = checks.nonnegative("eps_dp", eps_dp)
-    return checks.plain(checks.product(request - inserted, eps_dp))
+    return checks.plain(checks.product(request - first_inserted, eps_dp))
 
 
 # --- records that stay --------------------------------------------------------------------------
@@ -155,9 +158,9 @@ def privacy_adaptive_intervals(
     requests,
     observed,
     *,
-    inserted=0,
+    first_inserted=0,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """Release i and the observed ones before it jointly, for a record that stays, convex losses.
 
@@ -171,7 +174,7 @@ def privacy_adaptive_intervals(
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
     options = {"records": records, "smoothness": smoothness}
     request = checks.steps("requests", requests) + 1
-    intervals = _intervals(learn_steps, delete_steps, request, observed, inserted)
+    intervals = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
     looks = (privacy.privacy_optimal(*constants, steps, **options) for steps in intervals)
     return renyi.compose_renyi(*looks)
 
@@ -186,12 +189,12 @@ def privacy_run_sum(
     delete_steps,
     requests,
     *,
-    inserted=0,
+    first_inserted=0,
     records=1,
 ):
     """All releases up to i jointly, for a record that stays, any loss and any requester.
 
-    ε = q L² η (K_L + i K_U) / (σ² n²),  or q L² η (i-j+1) K_U / (σ² n²) if inserted by request j
+    ε = q L² η (K_L + i K_U) / (σ² n²),  or q L² η (i-j+1) K_U / (σ² n²) from request j on
 
     Guarantee: (q, ε)-Rényi DP of release i and of all releases jointly, and μ-GDP with μ = √(2ε/q).
     Assumes: L-Lipschitz (or clipped) gradients; replace-one; the module's conditions on the
@@ -208,26 +211,27 @@ def privacy_run_sum(
         learn_steps,
         delete_steps,
         requests + 1,
-        inserted=inserted,
+        first_inserted=first_inserted,
         records=records,
     )
 
 
-def privacy_runs(eps_dp, requests, *, inserted=0):
+def privacy_runs(eps_dp, requests, *, first_inserted=0):
     """`privacy_run_sum` when all that is known is that each run is (q, ε_dp): (i + 1 - j) ε_dp.
 
     Erratum E9: ε_dp alone does not cover a record through i requests of a non-convex run.
     """
-    return deletion_runs(eps_dp, checks.steps("requests", requests) + 1, inserted=inserted)
+    request = checks.steps("requests", requests) + 1
+    return deletion_runs(eps_dp, request, first_inserted=first_inserted)
 
 
-def steps_with_record(learn_steps, delete_steps, request, inserted):
+def steps_with_record(learn_steps, delete_steps, request, first_inserted):
     """How many steps saw a record before request i deleted it: K_L + (i-1)K_U, or (i-j)K_U."""
     learn_steps = checks.steps("learn_steps", learn_steps)
     delete_steps = checks.steps("delete_steps", delete_steps)
-    request, inserted = _window(request, inserted)
-    initial = np.where(inserted == 0, learn_steps, delete_steps)
-    later = request - 1 - inserted
+    request, first_inserted = _window(request, first_inserted)
+    initial = np.where(first_inserted == 0, learn_steps, delete_steps)
+    later = request - 1 - first_inserted
     return checks.plain(initial + np.where(later == 0, 0.0, checks.product(later, delete_steps)))
 
 
@@ -265,26 +269,27 @@ def recoding_leak_staying(order, mu_dp):
     return renyi.compose_renyi(recoding_leak(order, mu_dp), renyi.renyi_from_gdp(order, mu_dp))
 
 
-def _window(request, inserted):
+def _window(request, first_inserted):
     request = checks.steps("request", request)
-    inserted = checks.steps("inserted", inserted)
-    if np.any(~(inserted < request)):
+    first_inserted = checks.steps("first_inserted", first_inserted)
+    if np.any(~(first_inserted < request)):
         raise InputError(
-            f"request = {np.min(request):g} is not after inserted = {np.max(inserted):g}; "
-            f"count requests from 1, and give inserted=0 for a record of the initial database."
+            f"request = {np.min(request):g} is not after first_inserted = "
+            f"{np.max(first_inserted):g}; count requests from 1, and give first_inserted=0 for a "
+            f"record of the initial database."
         )
-    return request, inserted
+    return request, first_inserted
 
 
-def _intervals(learn_steps, delete_steps, request, observed, inserted):
+def _intervals(learn_steps, delete_steps, request, observed, first_inserted):
     """Steps with the record before, between and after the observed releases of its stay."""
-    request, inserted = _window(request, inserted)
-    if request.ndim or inserted.ndim:
+    request, first_inserted = _window(request, first_inserted)
+    if request.ndim or first_inserted.ndim:
         raise InputError(
-            "request and inserted are not single numbers; give one interaction a time."
+            "request and first_inserted are not single numbers; give one interaction a time."
         )
     seen = np.unique(checks.steps("observed", observed))
-    seen = [*seen[(inserted <= seen) & (seen < request)], request - 1]
-    first = steps_with_record(learn_steps, delete_steps, seen[0] + 1, inserted)
+    seen = [*seen[(first_inserted <= seen) & (seen < request)], request - 1]
+    first = steps_with_record(learn_steps, delete_steps, seen[0] + 1, first_inserted)
     later = (checks.product(b - a, delete_steps) for a, b in itertools.pairwise(seen))
     return [first, *later]

@@ -14,6 +14,7 @@ from dd_jax.errors import CertificateRefused, InputError
 _ROUNDING = 8 * np.finfo(np.float64).eps
 _FLOAT32 = float(np.finfo(np.float32).eps)
 _LEAST = np.finfo(np.float64).smallest_subnormal
+_MOST = np.finfo(np.float64).max
 # Formulas that may leave the range of floats on the way to a bound say so by ∞, not by a warning.
 quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
 
@@ -22,7 +23,7 @@ def numbers(name, value):
     """`value` as float64, refused if it is not numeric or holds a NaN."""
     try:
         array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{name} = {value!r} is not a number; give a number or an array of them."
         ) from None
@@ -67,6 +68,14 @@ def count(name, value):
     bad = ~(np.isfinite(array) & (array >= 1))
     _refuse_where(bad, name, array, "is not a finite whole number ≥ 1", "give 1, 2, 3, …")
     return array
+
+
+def whole(name, value, *, least):
+    """A count as a Python int, refused unless one finite whole number ≥ `least`."""
+    number = steps(name, value)
+    if number.ndim or np.isinf(number) or number < least:
+        raise InputError(f"{name} = {value} is not a finite whole number ≥ {least}; give one.")
+    return int(value)
 
 
 def probability(name, value):
@@ -134,6 +143,30 @@ def product(*factors):
         result = np.ldexp(mantissa, exponent)
     result = np.where((result == 0) & (mantissa > 0), _LEAST, result)
     return np.where(np.isnan(result), np.inf, result)
+
+
+def decay(*factors):
+    """e^-(product of finite factors or ∞), rounded up: 0 only where a factor is infinite."""
+    exponent = product(*factors)
+    never = np.any(np.broadcast_arrays(*map(np.isinf, factors)), axis=0)
+    return np.where(never, np.exp(-exponent), power(-np.minimum(exponent, _MOST)))
+
+
+def power(exponent):
+    """e^exponent, rounded up: 0 only where the exponent is -∞."""
+    with np.errstate(all="ignore"):
+        value = np.exp(exponent)
+    return np.where(np.isneginf(exponent), value, np.maximum(value, _LEAST))
+
+
+def rounded_up(x):
+    """A number that is positive in exact arithmetic; where it underflowed, the least float."""
+    return np.where(np.asarray(x) == 0, _LEAST, x)
+
+
+def plain_bound(x) -> Any:
+    """`plain` for a bound that is positive in exact arithmetic."""
+    return plain(rounded_up(x))
 
 
 def times(rate, num_steps):

@@ -5,7 +5,7 @@ deletion) and then the curator took K_U steps (`delete_steps`) without it. The c
 on the neighbouring database that never held the record, both ways. The claims are about one record;
 for `records` rows judged jointly (all of one person's, or all of one request's) every ε grows by r²
 and the clock runs from the last of their deletions (erratum E10). Write c = 1-ηλ. `smoothness` is
-β, which only bounds the step size; 0 is right for a linear loss alone.
+β, which only bounds the step size; it has no default, as 0 is right for a linear loss alone.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from dd_jax.guarantees import checks, privacy, renyi
 
 
 def deletion_paper(
-    order, lipschitz, l2, noise_variance, n, step_size, delete_steps, *, records=1, smoothness=0.0
+    order, lipschitz, l2, noise_variance, n, step_size, delete_steps, *, records=1, smoothness
 ):
     """Rényi bound on what remains of a deleted record, as the paper states it.
 
@@ -28,8 +28,7 @@ def deletion_paper(
     delete_steps = checks.steps("delete_steps", delete_steps)
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
     present = privacy.privacy_convex(*constants, np.inf, records=records, smoothness=smoothness)
-    decay = np.where(delete_steps == 0, 0.0, checks.product(step_size, l2, delete_steps) / 2)
-    return checks.plain(checks.product(present, np.exp(-decay)))
+    return checks.plain(checks.product(present, checks.decay(0.5, step_size, l2, delete_steps)))
 
 
 def deletion_unrelaxed(
@@ -43,7 +42,7 @@ def deletion_unrelaxed(
     *,
     present_steps=np.inf,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """Rényi bound on what remains of a deleted record, by the paper's proof without relaxations.
 
@@ -60,9 +59,8 @@ def deletion_unrelaxed(
     constants = (order, lipschitz, l2, noise_variance, n, step_size)
     options = {"records": records, "smoothness": smoothness}
     present = privacy.privacy_unrelaxed(*constants, present_steps, **options)
-    rate = checks.product(2, privacy.log_sobolev(step_size, l2), step_size)
-    decay = np.where(delete_steps == 0, 0.0, checks.product(rate, delete_steps))
-    return checks.plain(checks.product(present, np.exp(-decay)))
+    rate = (2, privacy.log_sobolev(step_size, l2), step_size)
+    return checks.plain(checks.product(present, checks.decay(*rate, delete_steps)))
 
 
 def deletion_optimal(
@@ -76,7 +74,7 @@ def deletion_optimal(
     *,
     present_steps=np.inf,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """Rényi bound on what remains of a deleted record, for convex smooth losses.
 
@@ -95,7 +93,7 @@ def deletion_optimal(
     present_steps = checks.steps("present_steps", present_steps)
     supremum = privacy.optimal_supremum(order, lipschitz, l2, noise_variance, n, step_size, records)
     remaining = _remaining(step_size, l2, present_steps, delete_steps)
-    return checks.plain(checks.product(supremum, remaining))
+    return checks.plain(checks.product(supremum, *remaining))
 
 
 def deletion_optimal_mu(
@@ -108,7 +106,7 @@ def deletion_optimal_mu(
     *,
     present_steps=np.inf,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """Gaussian DP bound on what remains of a deleted record: √(2ε/q), ε of `deletion_optimal`.
 
@@ -132,7 +130,7 @@ def deletion_optimal_mu(
 
 
 def delete_steps_paper(
-    order, lipschitz, l2, noise_variance, n, step_size, eps_dd, *, records=1, smoothness=0.0
+    order, lipschitz, l2, noise_variance, n, step_size, eps_dd, *, records=1, smoothness
 ):
     """The fewest steps for which `deletion_paper` is at most eps_dd.
 
@@ -155,7 +153,7 @@ def delete_steps_unrelaxed(
     *,
     present_steps=np.inf,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """The fewest steps for which `deletion_unrelaxed` is at most eps_dd.
 
@@ -179,7 +177,7 @@ def delete_steps_optimal(
     *,
     present_steps=np.inf,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """The fewest steps for which `deletion_optimal` is at most eps_dd.
 
@@ -205,7 +203,7 @@ def delete_steps_optimal_mu(
     *,
     present_steps=np.inf,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """The fewest steps for which `deletion_optimal_mu` is at most mu_dd.
 
@@ -227,13 +225,18 @@ def delete_steps_optimal_mu(
 
 
 def _remaining(step_size, l2, present_steps, delete_steps):
-    """c^(2K_U) (1 - c^K_I)² / (1 - c^(2(K_I + K_U))): the share of the DP bound that is left."""
+    """Factors of c^(2K_U) (1 - c^K_I)² / (1 - c^(2(K_I + K_U))), the share of the DP bound left.
+
+    Factors, as their product may underflow where the bound does not.
+    """
     present = -np.expm1(privacy.contraction_exponent(step_size, l2, present_steps))
-    both = -np.expm1(2 * privacy.contraction_exponent(step_size, l2, present_steps + delete_steps))
     with np.errstate(all="ignore"):
-        share = present * (present / both)
-        decay = np.exp(2 * privacy.contraction_exponent(step_size, l2, delete_steps))
-        return np.where(present_steps == 0, 0.0, np.minimum(share, 1.0) * decay)
+        both = -np.expm1(
+            2 * privacy.contraction_exponent(step_size, l2, present_steps + delete_steps)
+        )
+        share = np.where(present_steps == 0, 0.0, np.minimum(present / both, 1.0))
+        kept = checks.power(2 * privacy.contraction_exponent(step_size, l2, delete_steps))
+    return present, share, kept
 
 
 def _fewest_steps(bound, constants, options, eps_dd, rate, past):

@@ -32,7 +32,7 @@ def gibbs_divergence_paper(
     rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
     kept = checks.order(order) * np.exp(-checks.times(rate, checks.steps("num_steps", num_steps)))
     start = checks.nonnegative("initial_divergence", initial_divergence)
-    return checks.plain(checks.product(kept, start) + bias)
+    return checks.plain_bound(checks.product(kept, start) + bias)
 
 
 @checks.quiet
@@ -83,7 +83,8 @@ def deletion_nonconvex_paper(
     delete = log_order - checks.times(rate, checks.steps("delete_steps", delete_steps))
     start, shift = start_and_shift(bound, noise_variance, n, edits_per_request)
     first = np.exp(learn) * start + bias
-    return checks.plain(recursion(first, delete, shift, bias, checks.steps("request", request)))
+    eps = recursion(first, delete, shift, bias, checks.steps("request", request))
+    return checks.plain_bound(eps)
 
 
 @checks.quiet

@@ -55,7 +55,7 @@ def gibbs_divergence_tuned(
     start = checks.nonnegative("initial_divergence", initial_divergence)
     built = -np.expm1(exponent) if form == "sharp" else 1.0
     kept = checks.product(checks.order(order), np.exp(exponent), start)
-    return checks.plain(kept + bias * built)
+    return checks.plain_bound(kept + bias * built)
 
 
 @checks.quiet
@@ -95,7 +95,8 @@ def deletion_nonconvex_tuned(
     built = (-np.expm1(learn), -np.expm1(delete)) if form == "sharp" else (1.0, 1.0)
     first = np.exp(learn) * order * start + bias * built[0]
     request = checks.steps("request", request)
-    return checks.plain(recursion(first, delete, order * shift, bias * built[1], request))
+    eps = recursion(first, delete, order * shift, bias * built[1], request)
+    return checks.plain_bound(eps)
 
 
 @checks.quiet

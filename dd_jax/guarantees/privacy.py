@@ -3,8 +3,8 @@
 One step is θ ← θ - η∇ℒ(θ) + N(0, 2ησ² I). Adjacency is replace-one with n fixed, so the mean
 gradient has sensitivity 2L/n; with `records` rows of one person replaced it is 2Lr/n and every ε
 grows by r². All bounds are linear in the order and two-sided. `num_steps=numpy.inf` gives the
-supremum over steps. Write c = 1-ηλ. `smoothness` is β, which only bounds the step size; 0 is right
-for a linear loss alone.
+supremum over steps. Write c = 1-ηλ. `smoothness` is β, which only bounds the step size; it has no
+default, as 0 is right for a linear loss alone.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def privacy_lipschitz(order, lipschitz, noise_variance, n, step_size, num_steps,
 
 
 def privacy_convex(
-    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness=0.0
+    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness
 ):
     """Rényi DP of K noisy steps for convex smooth losses, as the paper states it.
 
@@ -43,12 +43,12 @@ def privacy_convex(
     step_size = checks.step_size_strict(step_size, l2, smoothness)
     num_steps = checks.steps("num_steps", num_steps)
     scale = _scale(order, lipschitz, l2, noise_variance, n, records)
-    decay = checks.product(step_size, l2, num_steps) / 2
+    decay = checks.product(0.5, step_size, l2, num_steps)
     return checks.plain(checks.product(4, scale, -np.expm1(-decay)))
 
 
 def privacy_paper(
-    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness=0.0
+    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness
 ):
     """The smaller of the paper's two bounds: `privacy_lipschitz` and `privacy_convex`.
 
@@ -76,7 +76,7 @@ def privacy_paper(
 
 
 def privacy_unrelaxed(
-    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness=0.0
+    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness
 ):
     """The paper's proof without its last relaxation, or composition where that is smaller.
 
@@ -98,7 +98,7 @@ def privacy_unrelaxed(
 
 
 def privacy_optimal(
-    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness=0.0
+    order, lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness
 ):
     """Rényi DP of K noisy steps for convex smooth losses; no smaller bound is true.
 
@@ -117,7 +117,7 @@ def privacy_optimal(
 
 
 def privacy_optimal_mu(
-    lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness=0.0
+    lipschitz, l2, noise_variance, n, step_size, num_steps, *, records=1, smoothness
 ):
     """Gaussian DP of K noisy steps: μ = √(2ε/q) with the ε of `privacy_optimal`.
 
@@ -182,7 +182,7 @@ def privacy_all_releases(
     requests,
     *,
     records=1,
-    smoothness=0.0,
+    smoothness,
 ):
     """All i+1 releases jointly, for a record that stays through i requests.
 
@@ -211,7 +211,7 @@ def noise_variance_lipschitz(order, eps_dp, lipschitz, n, step_size, num_steps, 
 
 
 def noise_variance_paper(
-    order, eps_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness=0.0
+    order, eps_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness
 ):
     """The least σ² for which `privacy_paper` is at most eps_dp.
 
@@ -224,7 +224,7 @@ def noise_variance_paper(
 
 
 def noise_variance_unrelaxed(
-    order, eps_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness=0.0
+    order, eps_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness
 ):
     """The least σ² for which `privacy_unrelaxed` is at most eps_dp.
 
@@ -237,7 +237,7 @@ def noise_variance_unrelaxed(
 
 
 def noise_variance_optimal(
-    order, eps_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness=0.0
+    order, eps_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness
 ):
     """The least σ² for which `privacy_optimal` is at most eps_dp.
 
@@ -250,7 +250,7 @@ def noise_variance_optimal(
 
 
 def noise_variance_optimal_mu(
-    mu_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness=0.0
+    mu_dp, lipschitz, l2, n, step_size, num_steps=np.inf, *, records=1, smoothness
 ):
     """The least σ² for which `privacy_optimal_mu` is at most mu_dp.
 
@@ -280,7 +280,12 @@ def contraction_exponent(step_size, l2, num_steps):
     """K log(1 - ηλ), so that c^K is its exp and 1 - c^K minus its expm1; c⁰ = 1 even for c = 0."""
     product = np.clip(checks.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
     with np.errstate(all="ignore"):
-        return np.where(num_steps == 0, 0.0, num_steps * np.log1p(-product))
+        log_c = np.log1p(-product)
+        exponent = num_steps * log_c
+        # Finitely many steps of c > 0 leave something, also where K log c overflows.
+        endless = np.isinf(num_steps) | (product == 1)
+        exponent = np.where(endless, exponent, np.maximum(exponent, -1e300))
+        return np.where(num_steps == 0, 0.0, exponent)
 
 
 def log_sobolev(step_size, l2):

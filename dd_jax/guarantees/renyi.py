@@ -165,7 +165,7 @@ def delta_simple(order, eps, epsilon):
     order = checks.order(order)
     eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
     with np.errstate(all="ignore"):
-        return checks.plain(_at_most_one((order - 1) * (eps - epsilon)))
+        return checks.plain(_delta((order - 1) * (eps - epsilon), epsilon))
 
 
 def delta_tight(order, eps, epsilon):
@@ -174,11 +174,13 @@ def delta_tight(order, eps, epsilon):
     eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
     with np.errstate(all="ignore"):
         exponent = (order - 1) * (eps - epsilon + np.log((order - 1) / order)) - np.log(order)
-        return checks.plain(_at_most_one(exponent))
+        return checks.plain(_delta(exponent, epsilon))
 
 
-def _at_most_one(exponent):
-    return np.exp(np.minimum(np.where(np.isnan(exponent), 0.0, exponent), 0.0))
+def _delta(exponent, epsilon):
+    """e^exponent, at most 1, and 0 at ε = ∞ alone."""
+    delta = np.exp(np.minimum(np.where(np.isnan(exponent), 0.0, exponent), 0.0))
+    return np.where(np.isinf(epsilon), delta, checks.rounded_up(delta))
 
 
 def epsilon_dp_accounting(orders, eps, delta):
@@ -257,7 +259,7 @@ def gdp_from_linear_renyi(order, eps):
 
 def advantage_from_gdp(mu):
     """The best test's advantage (total variation) between N(0,1) and N(μ,1): 2Φ(μ/2) - 1."""
-    return checks.plain(special.erf(checks.nonnegative("mu", mu) / (2 * np.sqrt(2))))
+    return checks.plain(special.erf(checks.product(np.sqrt(0.125), checks.nonnegative("mu", mu))))
 
 
 def gdp_from_advantage(advantage):
@@ -270,7 +272,8 @@ def gdp_delta(mu, epsilon):
     """The exact δ of μ-GDP at ε: Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ), accurate for tiny δ too."""
     mu = checks.nonnegative("mu", mu)
     epsilon = checks.nonnegative("epsilon", epsilon)
-    return checks.plain(np.exp(_gdp_log_delta(mu, epsilon)))
+    delta = np.exp(_gdp_log_delta(mu, epsilon))
+    return checks.plain(np.where((mu == 0) | np.isinf(epsilon), delta, checks.rounded_up(delta)))
 
 
 def gdp_epsilon(mu, delta):
@@ -286,7 +289,8 @@ def gdp_epsilon(mu, delta):
             above = _gdp_log_delta(mu, middle) > target
             low, high = np.where(above, middle, low), np.where(above, high, middle)
     enough = _gdp_log_delta(mu, np.zeros_like(mu)) <= target
-    return checks.plain(np.where(enough, 0.0, np.where(np.isinf(mu), np.inf, high)))
+    high = np.where(np.isinf(mu), np.inf, checks.rounded_up(high))
+    return checks.plain(np.where(enough, 0.0, high))
 
 
 def gdp_from_epsilon_delta(epsilon, delta):

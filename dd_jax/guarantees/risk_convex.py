@@ -23,7 +23,8 @@ def minimiser_shift(lipschitz, l2, n, edits_per_request=1):
     Halves the constant in the proof of `lem:excess_risk_after_edit` (erratum E11).
     """
     lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
-    return checks.plain(2 * checks.edited_share(n, edits_per_request) * lipschitz / l2)
+    share = checks.edited_share(n, edits_per_request)
+    return checks.plain(checks.product(2, share, lipschitz, 1 / l2))
 
 
 @checks.quiet
@@ -35,7 +36,7 @@ def stationary_variance(l2, noise_variance, step_size):
     Assumes: ηλ ≤ 1. The initialisation of `thm:unlearning_accuracy_convex`.
     """
     l2, step_size = checks.positive("l2", l2), checks.positive("step_size", step_size)
-    return checks.plain(
+    return checks.plain_bound(
         checks.positive("noise_variance", noise_variance) / (l2 * (1 - step_size * l2 / 2))
     )
 
@@ -51,7 +52,7 @@ def excess_risk_floor(l2, smoothness, noise_variance, dim, step_size):
     l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
     step_size = checks.step_size_optimal(step_size, l2, smoothness)
     variance = stationary_variance(l2, noise_variance, step_size)
-    return checks.plain((l2 + smoothness) / 2 * checks.count("dim", dim) * variance)
+    return checks.plain(checks.product(0.5, l2 + smoothness, checks.count("dim", dim), variance))
 
 
 @checks.quiet
@@ -88,10 +89,10 @@ def excess_risk_convex(
     start = _start_square(lipschitz, l2, dim, spread, init_variance)
     shift = minimiser_shift(lipschitz, l2, n, edits_per_request)
     kept, lost = _decay(step_size * l2, checks.steps("learn_steps", learn_steps))
-    distance = np.sqrt(kept * start + lost * spread)
+    distance = np.hypot(np.sqrt(kept) * np.sqrt(start), np.sqrt(lost) * np.sqrt(spread))
     kept, lost = _decay(step_size * l2, checks.steps("delete_steps", delete_steps))
     distance = _iterate(distance, kept, lost, shift, spread, checks.steps("request", request))
-    return checks.plain((l2 + smoothness) / 2 * distance**2)
+    return checks.plain(checks.product(0.5, l2 + smoothness, distance, distance))
 
 
 @checks.quiet
@@ -185,7 +186,7 @@ def _iterate(distance, kept, lost, shift, spread, request):
 
 
 def _next(distance, kept, lost, shift, spread):
-    return np.hypot(np.sqrt(kept) * (distance + shift), np.sqrt(lost * spread))
+    return np.hypot(np.sqrt(kept) * (distance + shift), np.sqrt(lost) * np.sqrt(spread))
 
 
 def _target_square(target_excess_risk, curvature, spread):

@@ -22,7 +22,8 @@ def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, exce
     kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
     share = checks.edited_share(n, edits_per_request)
     before = checks.nonnegative("excess_risk", excess_risk)
-    return checks.plain(kappa * (2 * before + 16 * (share * lipschitz) ** 2 / l2))
+    edited = checks.product(16, share, share, lipschitz, lipschitz, 1 / l2)
+    return checks.plain(checks.product(kappa, 2 * before + edited))
 
 
 @checks.quiet
@@ -46,7 +47,7 @@ def excess_risk_noisy_gd(
         * checks.count("dim", dim)
         * checks.positive("noise_variance", noise_variance)
     )
-    return checks.plain(checks.product(start, left) + noise)
+    return checks.plain_bound(checks.product(start, left) + noise)
 
 
 @checks.quiet
@@ -72,7 +73,8 @@ def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
         checks.count("dim", dim),
         checks.positive("eps_dp", eps_dp),
     )
-    return checks.plain(10 * kappa * order * dim * (lipschitz / n) ** 2 / (l2 * eps_dp))
+    share = lipschitz / n
+    return checks.plain(checks.product(10, kappa, order, dim, share, share, 1 / l2, 1 / eps_dp))
 
 
 @checks.quiet

@@ -28,7 +28,7 @@ def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
         checks.count("dim", dim),
     )
     root = np.exp(2 * checks.positive("bound", bound) / noise_variance)
-    return checks.plain(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
+    return checks.plain_bound(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
 
 
 @checks.quiet
@@ -54,7 +54,7 @@ def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
     drift = lipschitz / (2 * l2)
     entropy = np.minimum(2 * bound / noise_variance, (bound / noise_variance) ** 2 / 2)
     by_drift = (drift + np.sqrt(drift**2 + spread)) ** 2
-    return checks.plain(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
+    return checks.plain_bound(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
 
 
 @checks.quiet
@@ -69,7 +69,9 @@ def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
     moment.
     """
     square = gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim)
-    return checks.plain(_risk_by_entropy(square, 0.0, l2, smoothness, bound, noise_variance, dim))
+    return checks.plain_bound(
+        _risk_by_entropy(square, 0.0, l2, smoothness, bound, noise_variance, dim)
+    )
 
 
 @checks.quiet
@@ -97,7 +99,7 @@ def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance
     transport = np.where(eps_dd == 0, 0.0, transport)
     moved = lipschitz * transport + (l2 + smoothness / 2) * transport**2
     entropy = np.log1p(smoothness / l2) + 2 * root
-    return checks.plain(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
+    return checks.plain_bound(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
 
 
 @checks.quiet
@@ -117,7 +119,7 @@ def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
     pull = _pull(step_size, l2)
     drift = lipschitz / l2
     noise = 2 * (2 - pull) * dim * noise_variance / l2
-    return checks.plain((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
+    return checks.plain_bound((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
 
 
 @checks.quiet
@@ -152,7 +154,7 @@ def excess_risk_nonconvex(lipschitz, l2, smoothness, bound, noise_variance, dim,
     entropy = eps_dd + np.minimum(ratio, ratio**2 / 8 + ratio * np.sqrt(eps_dd / 2))
     tilted = dim * spread * _moment_ratio(2 * entropy / dim)
     square = np.minimum(np.minimum(released, moved), tilted)
-    return checks.plain(
+    return checks.plain_bound(
         _risk_by_entropy(square, eps_dd, l2, smoothness, bound, noise_variance, dim)
     )
 

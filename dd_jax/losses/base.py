@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax.constants import DataCheck, LossConstants
+from dd_jax.constants import LossConstants
 from dd_jax.databases import records_of
 from dd_jax.errors import InputError
-from dd_jax.types import ANY_RECORD, Domain, Edit, is_concrete, num_records, replacement
+from dd_jax.types import ANY_RECORD, Domain, Edit, is_concrete, replacement
 
 
 class LinearScores(NamedTuple):
@@ -104,14 +104,16 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
     return replacement(indices, jax.tree.map(repeated, loss.null_record(records_of(database))))
 
 
-def check_data(loss: Loss, database: PyTree) -> DataCheck:
-    """Hold every row to the loss's domain; the answer lets a certificate say "checked on the data".
+def check_data(loss: Loss, database: PyTree) -> None:
+    """Hold every row to the loss's domain, before anything is run.
+
+    `dd_jax.interact` and `dd_jax.drive` do so themselves; their transcript says that every row was
+    in the domain, and `Plan.certify` reads it there.
 
     Raises:
         InputError: a row outside the domain; the message names it.
     """
     loss.domain.check(database)
-    return DataCheck(num_records(database), loss.domain.describe)
 
 
 def custom(

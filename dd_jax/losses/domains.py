@@ -9,11 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax.errors import InputError
-from dd_jax.loss_constants import describe_domain, positive
+from dd_jax.loss_constants import ROUNDING, describe_domain, positive
 from dd_jax.types import Domain, Labelled, dtype_of, num_records
-
-# Rows normalised in float32 miss their norm by a few ulp; that is rounding, not a broken bound.
-ROUNDING = 1e-6
 
 
 def labelled_domain(
@@ -112,7 +109,7 @@ def _check_norms(features: np.ndarray, feature_norm: float) -> None:
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
         raise InputError(
-            f"row {row} has feature norm {norms[row]:.6g}, beyond the declared {feature_norm:g}; "
+            f"row {row} has feature norm {norms[row]:.9g}, beyond the declared {feature_norm:g}; "
             f"rescale the features or declare a larger feature_norm."
         )
 
@@ -138,6 +135,7 @@ def _project_norms(features: Array, feature_norm: float) -> tuple[Array, Array]:
     """Scale rows beyond the norm down to it; a row with NaN or infinity becomes zero."""
     finite = jnp.all(jnp.isfinite(features), axis=-1, keepdims=True)
     features = jnp.where(finite, features, jnp.zeros_like(features))
+    # Computed in float32, within ROUNDING of the truth: a kept row has at most R(1 + ROUNDING).
     norms = jnp.linalg.norm(features, axis=-1, keepdims=True)
     # A few ulp inside, so that rounding does not carry a scaled row out again.
     limit = jnp.asarray(

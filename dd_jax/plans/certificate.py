@@ -1,13 +1,14 @@
 """`Certificate`: what a plan guarantees, to whom, against whom, and on what grounds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from dd_jax.constants import DataCheck
 from dd_jax.errors import InputError
 from dd_jax.plans import serialise
+from dd_jax.plans.numbers import Question
 from dd_jax.plans.plan import Plan
 
+Basis = Literal["promise", "transcript"]
 Grounds = Literal[
     "proved for this loss",
     "declared by the user",
@@ -31,16 +32,22 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Numbers that hold for a plan's settings, with their meaning; made by `Plan.certificate`.
+    """Numbers that hold for a plan's settings, with their meaning.
+
+    Made by `Plan.certify` from the transcript of what happened, or by `Plan.certificate` for a
+    supposed history.
 
     Every eps is a Rényi divergence of `order`; where `order` is None it is the ε of (ε, delta).
 
     Attributes:
         plan: the settings that the numbers were computed from.
+        basis: "transcript" for what happened, "promise" for a supposed history.
+        row: the row that the transcript says was deleted; None for a promise.
         claim: the guarantee in one sentence.
         comparator: what a release is compared with, and in which direction.
         observer: who looks, and at what.
-        adaptivity, request, inserted, observed: what was asked; see `Plan.certificate`.
+        adaptivity, request, first_inserted, observed: what was asked, or read from the transcript;
+            see `Plan.certificate`.
         order, delta: the unit of the numbers.
         eps_dp: a record that stays, one release, non-adaptive requests. Convex: whatever the
             history. Non-convex and composition: through `request` requests, for any requester.
@@ -61,19 +68,24 @@ class Certificate:
         eps_dd_reduction_as_stated: `thm:reduction` as the paper states it. False in general
             (erratum E2); only for comparison.
         risk_bound: excess empirical risk of every released model; None where no bound is known.
+            Convex: for every requester. Non-convex: for a history in which no request depends on a
+            release, as are risk_bound_request and risk_bound_paper.
         risk_bound_learned, risk_bound_request: of the learned model, and after this request.
         risk_bound_paper: the paper's bound, where its conditions are met.
         assumptions: everything that the numbers rely on, with how each was established.
         warnings: what a reader should know before relying on them.
+        loaded: read from a file, so that what it says of a transcript is the file's word.
     """
 
     plan: Plan
+    basis: Basis
+    row: int | None
     claim: str
     comparator: str
     observer: str
     adaptivity: int
     request: int
-    inserted: int
+    first_inserted: int
     observed: tuple[int, ...] | None
     order: float | None
     delta: float | None
@@ -101,49 +113,72 @@ class Certificate:
     risk_bound_paper: float | None
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
+    loaded: bool = field(default=False, compare=False)
 
     def to_json(self) -> str:
         """One JSON object with the fields above; `from_json` reads it back."""
         return serialise.to_json(self)
 
     @classmethod
-    def from_json(cls, text: str) -> "Certificate":
-        """The certificate that `to_json` wrote. Nothing is recomputed: see `recomputed`."""
-        found = serialise.parse(text, cls)
-        found["plan"] = Plan.from_json(found["plan"])
-        found["assumptions"] = tuple(
-            Assumption(**serialise.parse(a, Assumption)) for a in found["assumptions"]
-        )
-        found["warnings"] = tuple(found["warnings"])
-        if found["observed"] is not None:
-            found["observed"] = tuple(found["observed"])
-        return cls(**found)
+    def from_json(cls, text: str, problem=None) -> "Certificate":
+        """The certificate that `to_json` wrote; what a file says is a claim.
 
-    def recomputed(self, data_check: DataCheck | None = None) -> "Certificate":
+        Nothing is recomputed: `is_genuine` tells whether the numbers follow from the plan. With a
+        problem, the plan's constants must be that problem's own. Without one they count as
+        declared, here and in the assumptions, whatever the file says of proofs.
+
+        Raises:
+            InputError: not the text of a certificate, or a field of another type.
+            CertificateRefused: the plan is for another problem.
+        """
+        claimed = serialise.read(cls, text)
+        plan = Plan.from_json(claimed.plan.to_json(), problem)
+        claimed = replace(claimed, plan=plan, loaded=True)
+        return replace(claimed, assumptions=claimed._believed_assumptions())
+
+    def _believed_assumptions(self) -> tuple[Assumption, ...]:
+        """The assumptions, called proved only where this library issues them as proved."""
+        try:
+            issued = self.recomputed().assumptions
+        except InputError:
+            issued = ()
+        return tuple(
+            replace(a, established="declared by the user")
+            if a.established == "proved for this loss" and a not in issued
+            else a
+            for a in self.assumptions
+        )
+
+    def recomputed(self) -> "Certificate":
         """The certificate of the same plan for the same question, computed again.
 
-        Equal to this one if this one is genuine and was issued with the same data check; for a
-        file from elsewhere use `is_genuine`.
+        What a transcript established is taken over; `Plan.certify` reads it from the transcript.
         """
-        return self.plan.certificate(
+        from dd_jax.plans.issue import issue  # issue needs Certificate
+
+        question = Question.make(
+            self.plan,
             self.adaptivity,
             self.request,
-            inserted=self.inserted,
-            observed=self.observed,
-            records=self.records,
-            delta=self.delta,
-            data_check=data_check,
+            self.first_inserted,
+            self.observed,
+            self.records,
+            self.delta,
+            self.row,
         )
+        return issue(self.plan, question)
 
-    def is_genuine(self, data_check: DataCheck | None = None) -> bool:
-        """Whether `Plan.certificate` issues just this certificate.
+    def is_genuine(self, problem=None) -> bool:
+        """Whether this library issues just this certificate for its plan and question.
 
-        Without a data check, a statement that the data were checked is taken on trust.
+        True means that every number and word follows from the plan and, with a problem, that the
+        plan is for that problem. It does not say that the history it speaks of took place: for that
+        give the transcript to `Plan.certify` and compare.
         """
-        claimed = DataCheck(self.plan.n, self.plan.problem.loss.domain)
-        candidates = (None, claimed) if data_check is None else (data_check,)
+        if problem is not None and problem.constants.declared != self.plan.problem.declared:
+            return False
         try:
-            return any(self == self.recomputed(check) for check in candidates)
+            return self == self.recomputed()
         except InputError:  # refused, so it was never issued
             return False
 

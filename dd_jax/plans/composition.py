@@ -4,7 +4,7 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, checks, inference, privacy, renyi
 from dd_jax.plans import conditions
 from dd_jax.plans.numbers import Numbers, Question, internal_order, to_renyi
-from dd_jax.plans.plan import Plan
+from dd_jax.plans.plan import Dtype, Plan
 
 
 def plan_composition(
@@ -20,6 +20,7 @@ def plan_composition(
     order: float | None = None,
     delta: float | None = None,
     edits_per_request: int = 1,
+    dtype: Dtype = "float32",
 ) -> Plan:
     """Settings under which all releases through a number of requests meet one privacy budget.
 
@@ -32,6 +33,7 @@ def plan_composition(
     Guarantee: (q, ε)-Rényi DP of all releases jointly, hence (q, ε)-data-deletion, for requesters
     of any adaptivity.
     Assumes: L-Lipschitz or clipped gradients. `thm:abadi`, errata E1 and E2.
+    The other arguments are those of `plan_convex`.
     """
     problem = problem.constants
     lipschitz = conditions.sensitivity(problem, "record")
@@ -57,6 +59,7 @@ def plan_composition(
         kind="composition",
         accountant="composition",
         eps_dp_asked=float(eps_dp),
+        dtype=dtype,
     )
 
 
@@ -65,9 +68,11 @@ def composition_numbers(plan: Plan, question: Question) -> Numbers:
     order, lipschitz = internal_order(plan), conditions.sensitivity(plan.problem, "record")
     constants = (order, lipschitz, plan.noise_variance, plan.n, plan.step_size)
     steps = (plan.learn_steps, plan.delete_steps, question.request)
-    stays = adaptive.privacy_run_sum(*constants, *steps, inserted=question.inserted)
+    stays = adaptive.privacy_run_sum(*constants, *steps, first_inserted=question.first_inserted)
     goes, goes_jointly = (
-        adaptive.deletion_run_sum(*constants, *steps, inserted=question.inserted, records=records)
+        adaptive.deletion_run_sum(
+            *constants, *steps, first_inserted=question.first_inserted, records=records
+        )
         for records in (1, question.records)
     )
     return Numbers(

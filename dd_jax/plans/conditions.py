@@ -26,7 +26,7 @@ def require_convex(problem: ProblemConstants, protects: Protects) -> None:
     if not loss.convex:
         raise CertificateRefused(
             f"{loss.name} is not convex, so no convex certificate is true of it; use "
-            f"plan_nonconvex (--nonconvex) if it is bounded, or plan_composition."
+            f"plan_nonconvex if it is bounded, or plan_composition."
         )
     if problem.clips and not loss.single_index:
         raise CertificateRefused(

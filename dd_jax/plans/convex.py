@@ -8,7 +8,7 @@ from dd_jax.guarantees import checks, utility
 from dd_jax.plans import conditions
 from dd_jax.plans.accountants import Accountant, Case, accountant_rules, whole
 from dd_jax.plans.numbers import to_renyi
-from dd_jax.plans.plan import Plan
+from dd_jax.plans.plan import Dtype, Plan
 
 # By default learning stops when the risk bound of the learned model is within this share of the
 # least that the noise allows.
@@ -30,6 +30,7 @@ def plan_convex(
     noise_variance: float | None = None,
     target_risk: float | None = None,
     protects: conditions.Protects = "record",
+    dtype: Dtype = "float32",
 ) -> Plan:
     """Settings that meet privacy, deletion and risk budgets at the least cost, for convex losses.
 
@@ -55,6 +56,8 @@ def plan_convex(
         noise_variance: a σ² of your own; refused where it breaks the privacy budget.
         target_risk: the excess empirical risk that no released model may exceed.
         protects: "label" for label-only neighbours and edits (needs `label_sensitivity`).
+        dtype: the floating type that is run, "float32" or "float64"; the certificate checks that
+            its rounding does not matter.
     """
     problem = problem.constants
     rules = accountant_rules(accountant)
@@ -83,6 +86,7 @@ def plan_convex(
         eps_dd_asked=float(eps_dd),
         risk_asked=None if target_risk is None else float(target_risk),
         protects=protects,
+        dtype=dtype,
     )
 
 

@@ -28,7 +28,7 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
     eps_dp = private(np.inf)
     eps_dd = case.bound(rules.deletion, order, plan.noise_variance, plan.delete_steps)
     runs = question.runs_before_deletion
-    first = private(plan.learn_steps if question.inserted == 0 else plan.delete_steps)
+    first = private(plan.learn_steps if question.first_inserted == 0 else plan.delete_steps)
     per_request = private(plan.delete_steps)
     before = first + (per_request * (runs - 1) if runs > 1 else 0.0)
     joint = before + per_request
@@ -46,7 +46,9 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
         eps_dd=eps_dd,
         eps_dd_adaptive=eps_dd_adaptive,
         eps_dd_request=min(_going_at_request(plan, question), eps_dd_adaptive, before),
-        eps_dd_records=checks.plain(checks.product(eps_dd_adaptive, question.records**2)),
+        eps_dd_records=checks.plain(
+            checks.product(eps_dd_adaptive, question.records, question.records)
+        ),
         gaussian=gaussian,
         deletion_form=form,
         adaptive_form=form,
@@ -72,7 +74,7 @@ def _staying_at_request(plan, question, private) -> float:
         return math.inf
     return private(
         adaptive.steps_with_record(
-            plan.learn_steps, plan.delete_steps, question.request + 1, question.inserted
+            plan.learn_steps, plan.delete_steps, question.request + 1, question.first_inserted
         )
     )
 
@@ -97,7 +99,7 @@ def _intervals(formula, plan, seen, question) -> float:
         plan.delete_steps,
         question.request,
         list(seen),
-        inserted=question.inserted,
+        first_inserted=question.first_inserted,
         smoothness=plan.problem.loss.smoothness,
     )
 
@@ -144,7 +146,14 @@ def _risk_paper(plan, case) -> float | None:
         return None
     lipschitz = conditions.risk_lipschitz(problem, plan.protects)
     eps_dp = privacy.privacy_convex(
-        order, lipschitz, l2, plan.noise_variance, plan.n, plan.step_size, np.inf
+        order,
+        lipschitz,
+        l2,
+        plan.noise_variance,
+        plan.n,
+        plan.step_size,
+        np.inf,
+        smoothness=smoothness,
     )
     if math.isinf(eps_dp):
         return None

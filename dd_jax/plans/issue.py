@@ -1,9 +1,8 @@
 """How a certificate is issued: the numbers of the plan's kind, their unit, the words around."""
 
-from dd_jax.constants import DataCheck
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import adaptive, renyi
-from dd_jax.plans import words
+from dd_jax.plans import arithmetic, words
 from dd_jax.plans.certificate import Certificate
 from dd_jax.plans.composition import composition_numbers
 from dd_jax.plans.convex_numbers import convex_numbers
@@ -30,12 +29,10 @@ _EPSILONS = (
 _RISKS = ("risk_bound", "risk_bound_learned", "risk_bound_request", "risk_bound_paper")
 
 
-def issue(
-    plan: Plan, question: Question, data_check: DataCheck | None, reduction: str
-) -> Certificate:
+def issue(plan: Plan, question: Question, reduction: str = "sound") -> Certificate:
     """The certificate that answers a question about a plan."""
-    _require_data(plan, data_check)
     numbers = _NUMBERS[plan.kind](plan, question)
+    rounding = arithmetic.check(plan)
     stated = _reduction(numbers, question, reduction)
     reported = {name: getattr(numbers, name) for name in _EPSILONS}
     reported["eps_dd_reduction_as_stated"] = stated
@@ -43,19 +40,21 @@ def issue(
         reported = _at_delta(reported, numbers.order, question.delta)
     return Certificate(
         plan=plan,
+        basis="promise" if question.row is None else "transcript",
+        row=question.row,
         claim=words.claim(plan, question, reported),
         comparator=words.comparator(plan, question),
         observer=words.observer(plan, question),
         adaptivity=question.adaptivity,
         request=question.request,
-        inserted=question.inserted,
+        first_inserted=question.first_inserted,
         observed=question.observed,
         order=plan.order,
         delta=question.delta,
         records=question.records,
         advantage_bound=numbers.advantage_bound,
-        assumptions=words.assumptions(plan, question, data_check),
-        warnings=words.warnings(plan, question, numbers, reported),
+        assumptions=words.assumptions(plan, question),
+        warnings=words.warnings(plan, question, numbers, reported, rounding),
         **reported,
         **_mus(numbers),
         **_epsilons(plan, numbers, question.delta, reported),
@@ -122,14 +121,3 @@ def _reduction(numbers: Numbers, question: Question, reduction: str) -> float:
             f"number from eps_dd_reduction_as_stated."
         )
     return stated
-
-
-def _require_data(plan: Plan, data_check: DataCheck | None) -> None:
-    if data_check is None:
-        return
-    if data_check.num_records != plan.n or data_check.domain != plan.problem.loss.domain:
-        raise CertificateRefused(
-            f"the data check covers {data_check.num_records} records of the domain "
-            f"{data_check.domain!r}, the plan {plan.n} of {plan.problem.loss.domain!r}; "
-            f"check the database that is run with this problem's loss."
-        )

@@ -10,7 +10,7 @@ from dd_jax.guarantees import adaptive, checks, inference, nonconvex, privacy, r
 from dd_jax.plans import conditions
 from dd_jax.plans.accountants import whole
 from dd_jax.plans.numbers import Numbers, Question, check_unit, internal_order
-from dd_jax.plans.plan import FORMULAS, Plan
+from dd_jax.plans.plan import FORMULAS, Dtype, Plan
 
 
 def plan_nonconvex(
@@ -25,6 +25,7 @@ def plan_nonconvex(
     form: Literal["sharp", "refined", "tuned", "paper"] = "sharp",
     step_size: float | None = None,
     noise_variance: float | None = None,
+    dtype: Dtype = "float32",
 ) -> Plan:
     """Settings that meet privacy and deletion budgets, for a bounded loss that need not be convex.
 
@@ -46,6 +47,7 @@ def plan_nonconvex(
         form: "paper" follows the theorem, the others keep more of its proof; "sharp" the most.
         step_size: η; needs `noise_variance` too. The one with the fewest steps by default.
         noise_variance: a σ² of your own; refused where it breaks the privacy budget.
+        dtype: the floating type that is run, "float32" or "float64".
     """
     problem = problem.constants
     if form not in FORMULAS["nonconvex"]:
@@ -55,8 +57,8 @@ def plan_nonconvex(
     conditions.require_nonconvex(problem)
     if order is None:
         raise InputError(
-            "non-convex budgets are Rényi divergences, and no order was given; give order "
-            "(--order), for example 2."
+            "non-convex budgets are Rényi divergences, and no order was given; give order, for "
+            "example 2."
         )
     check_unit(order, None, form)
     budgets = (float(checks.positive("eps_dp", eps_dp)), float(checks.positive("eps_dd", eps_dd)))
@@ -86,6 +88,7 @@ def plan_nonconvex(
         accountant=form,
         eps_dp_asked=budgets[0],
         eps_dd_asked=budgets[1],
+        dtype=dtype,
     )
 
 
@@ -127,8 +130,9 @@ def nonconvex_numbers(plan: Plan, question: Question) -> Numbers:
     """Every number of a non-convex certificate, from the plan's settings alone.
 
     Records that stay: the run sum over the runs that saw the record, marginal and joint alike.
-    Records that go: the divergence from the Gibbs law for a requester that saw nothing, the run sum
-    for one that did (errata E2, E9).
+    Records that go: the divergence from the Gibbs law for a requester that saw no release since the
+    start, the run sum for one that did (errata E2, E9); a release seen before the record came in
+    counts, as the argument needs the whole history non-adaptive.
     """
     conditions.require_nonconvex(plan.problem)
     _require_start(plan)
@@ -190,7 +194,7 @@ def _run_sum(plan, question, formula, records=1) -> float:
         plan.learn_steps,
         plan.delete_steps,
         question.request,
-        inserted=question.inserted,
+        first_inserted=question.first_inserted,
         records=records,
     )
 

@@ -1,6 +1,5 @@
 """What is asked of a certificate, and the numbers that answer it, before the words around them."""
 
-import math
 from typing import Literal, NamedTuple
 
 from dd_jax.errors import CertificateRefused, InputError
@@ -8,46 +7,58 @@ from dd_jax.guarantees import checks, renyi
 
 
 class Question(NamedTuple):
-    """What a certificate is asked about; see `Plan.certificate`.
+    """What a certificate is asked about; see `Plan.certificate` and `Plan.certify`.
 
     Attributes:
         adaptivity: p.
-        request: i ≥ 1.
-        inserted: 0, or the request that brought the record in.
+        request: i ≥ 1, the last request that deletes the record.
+        first_inserted: 0, or the request that first brought the record in.
         observed: the releases seen, or None where only their number p is known.
         records: rows judged jointly.
         delta: δ to convert to, or None.
+        row: the row that a transcript says was deleted; None for a promise.
     """
 
     adaptivity: int
     request: int
-    inserted: int
+    first_inserted: int
     observed: tuple[int, ...] | None
     records: int
     delta: float | None
+    row: int | None
 
     @classmethod
-    def make(cls, plan, adaptivity, request, inserted, observed, records, delta) -> "Question":
-        """The checked question; where it is known which releases were seen, they decide p."""
-        adaptivity = _whole("adaptivity", adaptivity, least=0)
-        request = _whole("request", request, least=1)
-        inserted = _whole("inserted", inserted, least=0)
-        if inserted >= request:
+    def make(
+        cls, plan, adaptivity, request, first_inserted, observed, records, delta, row=None
+    ) -> "Question":
+        """The checked question; where it is known which releases were seen, they decide p.
+
+        For a convex loss, and for the run sums, releases seen before the record came in are free:
+        both worlds coincide until then. Closeness to the Gibbs law needs a history in which no
+        request depends on any release, so there every release since the start counts.
+        """
+        adaptivity = checks.whole("adaptivity", adaptivity, least=0)
+        request = checks.whole("request", request, least=1)
+        first_inserted = checks.whole("first_inserted", first_inserted, least=0)
+        if first_inserted >= request:
             raise InputError(
-                f"inserted = {inserted} is not before request = {request}; count requests from 1, "
-                f"and give inserted=0 for a record of the initial database."
+                f"first_inserted = {first_inserted} is not before request = {request}; count "
+                f"requests from 1, and give first_inserted=0 for a record of the initial database."
             )
         if observed is not None:
-            observed = tuple(sorted({_whole("observed", s, least=0) for s in observed}))
-            adaptivity = _seen(adaptivity, sum(inserted <= s < request for s in observed))
-        records = plan.edits_per_request if records is None else _whole("records", records, least=1)
+            observed = tuple(sorted({checks.whole("observed", s, least=0) for s in observed}))
+            since = 0 if plan.kind == "nonconvex" else first_inserted
+            adaptivity = _seen(adaptivity, sum(since <= s < request for s in observed))
+        if records is None:
+            records = plan.edits_per_request
+        records = checks.whole("records", records, least=1)
         delta = plan.delta if delta is None else float(checks.delta(delta))
-        return cls(adaptivity, request, inserted, observed, records, delta)
+        return cls(adaptivity, request, first_inserted, observed, records, delta, row)
 
     @property
     def runs_before_deletion(self) -> int:
-        """Runs of learning or deletion that saw the record before request i."""
-        return self.request - self.inserted
+        """Runs of learning or deletion from the first insertion to request i."""
+        return self.request - self.first_inserted
 
 
 Form = Literal["renyi", "linear", "gaussian"]
@@ -116,14 +127,7 @@ def _seen(adaptivity, listed) -> int:
     if adaptivity > listed:
         raise InputError(
             f"adaptivity = {adaptivity} contradicts observed, which lists {listed} of the releases "
-            f"made while the record was there; list every release that was seen, or leave out "
+            f"that count; list every release that was seen, or leave out "
             f"observed where only their number is known."
         )
     return listed
-
-
-def _whole(name, value, *, least) -> int:
-    number = float(checks.steps(name, value))
-    if math.isinf(number) or number < least:
-        raise InputError(f"{name} = {value} is not a finite whole number ≥ {least}; give one.")
-    return int(value)

@@ -5,11 +5,13 @@ import textwrap
 
 from dd_jax.plans.certificate import Certificate
 
+_ABOUT = {"transcript": "what happened", "promise": "what a plan promises"}
+
 
 def certificate_text(certificate: Certificate) -> str:
     """The certificate for people."""
     lines = [
-        *_wrapped("", f"Certificate: {certificate.claim}."),
+        *_wrapped("", f"Certificate of {_ABOUT[certificate.basis]}: {certificate.claim}."),
         *(line for label, text in _rows(certificate) for line in _wrapped(f"  {label:<15} ", text)),
         "  assumptions",
         *(line for a in certificate.assumptions for line in _wrapped("    - ", str(a))),
@@ -29,9 +31,10 @@ def _rows(certificate: Certificate):
     unit = (
         f"Rényi, order {certificate.order:g}"
         if certificate.order is not None
-        else f"ε at δ = {certificate.delta:g}"
+        else f"ε at δ = {_shown(certificate.delta)}"
     )
     plan, p, i = certificate.plan, certificate.adaptivity, certificate.request
+    yield "made from", _source(certificate)
     yield "compared with", certificate.comparator
     yield "observer", certificate.observer
     yield (
@@ -59,16 +62,17 @@ def _rows(certificate: Certificate):
     if certificate.epsilon_dd is not None and certificate.order is not None:
         yield (
             "(ε, δ)",
-            f"δ = {certificate.delta:g}: stays {certificate.epsilon_dp:.6g}, goes "
-            f"{certificate.epsilon_dd:.6g}, with {p} seen {certificate.epsilon_dd_adaptive:.6g}",
+            f"δ = {_shown(certificate.delta)}: stays {_shown(certificate.epsilon_dp)}, goes "
+            f"{_shown(certificate.epsilon_dd)}, with {p} seen "
+            f"{_shown(certificate.epsilon_dd_adaptive)}",
         )
     if certificate.risk_bound is not None:
         paper = certificate.risk_bound_paper
         yield (
             "excess risk",
             f"every release ≤ {certificate.risk_bound:.6g}; learned "
-            f"{certificate.risk_bound_learned:.6g}; after request {i} "
-            f"{certificate.risk_bound_request:.6g}"
+            f"{_shown(certificate.risk_bound_learned)}; after request {i} "
+            f"{_shown(certificate.risk_bound_request)}"
             + ("" if paper is None or math.isinf(paper) else f"; the paper's bound {paper:.6g}"),
         )
     if p:
@@ -78,3 +82,26 @@ def _rows(certificate: Certificate):
             f"the paper's reduction says {certificate.eps_dd_reduction_as_stated:.6g} (false in "
             f"general, erratum E2{sound})",
         )
+
+
+def _source(certificate: Certificate) -> str:
+    """Whether the history is supposed or was read from a transcript, and who says so."""
+    last = f"request {certificate.request}"
+    if certificate.basis == "transcript":
+        seen = ", ".join(map(str, certificate.observed or ())) or "none"
+        source = (
+            f"the transcript of a run: {last} replaced row {certificate.row}; releases shown "
+            f"before it: {seen}"
+        )
+    else:
+        source = f"a supposed history, no run: {last} deletes the record"
+    if certificate.first_inserted:
+        source += f"; it first came in with request {certificate.first_inserted}"
+    if certificate.loaded:
+        source += "; read from a file, whose word this is"
+    return source
+
+
+def _shown(value: float | None) -> str:
+    """A number in six digits; a dash for one that is not there."""
+    return "-" if value is None else f"{value:.6g}"

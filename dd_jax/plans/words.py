@@ -1,8 +1,5 @@
 """The words of a certificate: claim, comparator, observer, assumptions and warnings."""
 
-import math
-
-from dd_jax.guarantees import checks, utility
 from dd_jax.plans import conditions
 from dd_jax.plans.certificate import Assumption, Grounds
 from dd_jax.plans.numbers import Numbers, Question
@@ -14,17 +11,27 @@ BEYOND_REACH = 1e15
 
 def claim(plan: Plan, question: Question, eps: dict[str, float]) -> str:
     """The deletion guarantee in one sentence."""
-    thing = "deleted label" if plan.protects == "label" else "deleted record"
-    requester = (
-        "a requester that saw no release"
-        if question.adaptivity == 0
-        else f"a requester that saw {_releases(question.adaptivity)} while the record was there"
+    thing = "label" if plan.protects == "label" else "record"
+    deleted = (
+        f"every deleted {thing}"
+        if question.row is None
+        else f"the {thing} that request {question.request} deleted from row {question.row}"
     )
     if plan.order is not None:
         bound = f"({plan.order:g}, {eps['eps_dd_adaptive']:.4g})-Rényi data deletion"
     else:
         bound = f"({eps['eps_dd_adaptive']:.4g}, {question.delta:g}) data deletion"
-    return f"{bound} of every {thing}, against {requester}"
+    return (
+        f"{bound} of {deleted}, against a requester that saw "
+        f"{_releases(question.adaptivity)} {_when(plan, question)}"
+    )
+
+
+def _when(plan: Plan, question: Question) -> str:
+    """Which releases count: earlier ones are free unless the Gibbs law is the comparator."""
+    if question.first_inserted == 0 or plan.kind == "nonconvex":
+        return "before the deletion"
+    return "while the record was there"
 
 
 def comparator(plan: Plan, question: Question) -> str:
@@ -49,19 +56,21 @@ def observer(plan: Plan, question: Question) -> str:
 
 
 def _releases(number: int) -> str:
-    return "1 release" if number == 1 else f"{number} releases"
+    return {0: "no release", 1: "1 release"}.get(number, f"{number} releases")
 
 
 # --- assumptions ---------------------------------------------------------------------------------
 
 
-def assumptions(plan: Plan, question: Question, data_check) -> tuple[Assumption, ...]:
+def assumptions(plan: Plan, question: Question) -> tuple[Assumption, ...]:
     """Everything that the numbers rely on, with how each was established."""
     return (
         *_on_the_loss(plan),
-        *_on_the_data(plan, data_check),
+        *_on_the_data(plan, question),
+        *_on_the_history(plan, question),
         *_on_the_plan(plan),
         *_on_others(),
+        *_on_arithmetic(plan, question),
     )
 
 
@@ -101,13 +110,16 @@ def _on_the_loss(plan: Plan):
     )
 
 
-def _on_the_data(plan: Plan, data_check):
-    domain = plan.problem.loss.domain
-    if data_check is not None:
-        yield Assumption(f"all {plan.n} records are in the domain: {domain}", "checked on the data")
-    else:
+def _on_the_data(plan: Plan, question: Question):
+    ran = question.row is not None
+    yield Assumption(
+        f"all {plan.n} records are in the domain: {plan.problem.loss.domain}",
+        "checked on the data" if ran else "declared by the user",
+    )
+    if ran:
         yield Assumption(
-            f"all {plan.n} records are in the domain: {domain}", "declared by the user"
+            "every edit up to the deletion brought in records of the domain only",
+            "checked on the data",
         )
     yield Assumption(
         "every edit brings in records of the domain only (dd_jax.interact and dd_jax.drive see to "
@@ -117,8 +129,43 @@ def _on_the_data(plan: Plan, data_check):
     if plan.protects == "label":
         yield Assumption(
             "edits replace labels only: this is a label-DP certificate, features are not protected",
-            "required of the deployment",
+            "checked on the data" if ran else "required of the deployment",
         )
+
+
+def _on_the_history(plan: Plan, question: Question):
+    """What is supposed, or what the transcript says, of the record's stay and of what was seen."""
+    request, first = question.request, question.first_inserted
+    stay = f"in from request {first} on" if first else "there from the start"
+    if question.row is None:
+        yield Assumption(
+            f"the record is {stay} at the earliest, and request {request} is the last to delete it",
+            "declared by the user",
+        )
+        return
+    yield Assumption(
+        f"request {request} of this plan's run on {plan.n} records replaced row {question.row} by "
+        f"another record",
+        "checked on the data",
+    )
+    if first:
+        yield Assumption(
+            f"the record was in no row before request {first} wrote row {question.row}"
+            + ("" if question.records == 1 else ", nor was any of the rows judged jointly"),
+            "declared by the user",
+        )
+    yield Assumption(
+        "the record does not come back after the deletion, in this row or another",
+        "declared by the user",
+    )
+    shown = ", ".join(map(str, question.observed or ())) or "none"
+    yield Assumption(
+        f"the releases that the requester was shown before the deletion: {shown}",
+        "by construction",
+    )
+    yield Assumption(
+        "the requester saw no other release by another way", "required of the deployment"
+    )
 
 
 def _on_the_plan(plan: Plan):
@@ -147,19 +194,39 @@ def _on_others():
         "depend on the record it replaces",
         "the requester is one fixed map of the releases it saw, its own edits and coins that are "
         "independent of the noise; it did not itself insert the record; it may know all other rows",
-        "every step draws fresh Gaussian noise of the planned variance that nobody else knows, and "
-        "arithmetic is exact (rounding is not accounted for)",
+        "every step draws fresh Gaussian noise of the planned variance that nobody else knows: "
+        "threefry from a secret key of 64 random bits (dd_jax.secret_key), too many to search",
     ):
         yield Assumption(statement, "required of the deployment")
+
+
+def _on_arithmetic(plan: Plan, question: Question):
+    yield Assumption(
+        f"rounding in {plan.dtype} changes neither drift nor noise at the scale of these numbers",
+        "checked on the plan",
+    )
+    yield Assumption(
+        "what is published is the model rounded to the plan's grid, far below the noise; the kept "
+        "state is not rounded, and never published",
+        "required of the deployment" if question.row is None else "by construction",
+    )
+    yield Assumption(
+        "observers do not exploit floating point: the numbers are those of exact arithmetic",
+        "required of the deployment",
+    )
 
 
 # --- warnings ------------------------------------------------------------------------------------
 
 
 def warnings(
-    plan: Plan, question: Question, numbers: Numbers, eps: dict[str, float]
+    plan: Plan,
+    question: Question,
+    numbers: Numbers,
+    eps: dict[str, float],
+    rounding: str | None,
 ) -> tuple[str, ...]:
-    """What a reader should know before relying on the numbers."""
+    """What a reader should know before relying on the numbers; `rounding` is of the arithmetic."""
     return tuple(
         text
         for text in (
@@ -168,7 +235,7 @@ def warnings(
             *_about_formulas(plan, question, eps),
             _about_risk(plan, numbers),
             _about_cost(plan),
-            _about_precision(plan),
+            rounding,
         )
         if text
     )
@@ -214,6 +281,10 @@ def _about_formulas(plan: Plan, question: Question, eps):
             f"one run alone has {eps['eps_dp_run']:.4g} (erratum E9)"
         )
         yield "risk_bound_paper is vacuous (erratum E3): the model 0 does better"
+        yield (
+            "the risk bounds of the models after a request hold for histories in which no request "
+            "depended on a release"
+        )
         if question.adaptivity:
             yield (
                 "the Gibbs-law bound does not survive a requester that saw a release (erratum E2); "
@@ -251,19 +322,4 @@ def _about_cost(plan: Plan) -> str | None:
     return (
         f"beyond reach: learning takes {float(plan.learn_gradients):.3g} gradients of one record "
         f"({years:.2g} years at 1e9 a second), each deletion {float(plan.delete_gradients):.3g}"
-    )
-
-
-def _about_precision(plan: Plan) -> str | None:
-    if plan.kind != "convex":
-        return None
-    deviation = math.sqrt(
-        utility.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
-    )
-    reach = conditions.risk_lipschitz(plan.problem, plan.protects) / plan.problem.l2
-    if deviation >= checks.least_float32_noise(reach):
-        return None
-    return (
-        f"the noise's deviation {deviation:.2g} is below 100 float32 roundings of a model of norm "
-        f"{reach:.2g}: run in float64"
     )

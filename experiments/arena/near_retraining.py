@@ -1,4 +1,4 @@
-"""Systems that certify closeness to retraining and give the other records no privacy.
+"""Systems that claim closeness to retraining and give the other records no privacy.
 
 Their free number (steps, noise) is the cheapest that adds at most `Config.quiet_risk` to the excess
 risk: accuracy is what one leaves privacy away for.
@@ -119,7 +119,7 @@ def newton_step(scene: Scene) -> Contestant:
 
 
 def projective(scene: Scene) -> Contestant:
-    """The projective residual update, which certifies nothing."""
+    """The projective residual update, which claims nothing."""
     return Contestant(
         projective_residual.system(scene.problem),
         LINEAR,

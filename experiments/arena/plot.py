@@ -99,15 +99,15 @@ def caption(rows: Sequence[Row]) -> str:
     beyond = [
         f"{r.system} ({r.data})" for r in ours if any(r.verdict(k) != WITHIN for k in range(3))
     ]
-    certified = (
-        f"Of {len(ours)} rows with a data-deletion certificate all stay within it."
+    claimed = (
+        f"Of {len(ours)} rows that claim data-deletion all stay within their claims."
         if not beyond
-        else f"NOT within their data-deletion certificates: {', '.join(beyond)}."
+        else f"NOT within the data-deletion that they claim: {', '.join(beyond)}."
     )
     return (
         f"Cost of a request, with the accuracy after it, and what an adversary learns of a deleted "
         f"record. {_caught(rows, 2, 'An adaptive requester leaves the record readable')} "
-        f"{_caught(rows, 1, 'Many releases show it')} {certified if ours else ''} Tests "
+        f"{_caught(rows, 1, 'Many releases show it')} {claimed if ours else ''} Tests "
         f"thm:dp_necessary, thm:unlrn_vs_forget, tab:comparision."
     )
 

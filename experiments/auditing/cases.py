@@ -122,7 +122,7 @@ class Certified(NamedTuple):
             for accountant in ("optimal", "paper")
         ]
         optimal, paper = (claims.of_certificate(found, which) for found in certificates)
-        return optimal, paper.certified
+        return optimal, paper.claimed
 
 
 def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Score:

@@ -54,7 +54,7 @@ class Judged(NamedTuple):
     @property
     def slack(self) -> float:
         """The paper's ε over the optimal one, for the same settings."""
-        return self.case.paper / self.case.claim.certified
+        return self.case.paper / self.case.claim.claimed
 
     @property
     def tightness(self) -> float | None:
@@ -67,6 +67,8 @@ class Judged(NamedTuple):
         return found | {
             "verdict": self.verdict.word,
             "detectable": self.verdict.detectable,
+            "blind": self.verdict.blind,
+            "seeds_needed": self.verdict.seeds_needed,
             "name": self.case.name,
             "words": self.case.words,
             "paper": self.case.paper,

@@ -67,7 +67,13 @@ class Config:
     def noise_variance(self) -> float:
         """σ² = 4qL²/(λ ε_dp n²), the paper's."""
         return privacy.noise_variance_paper(
-            self.order, self.eps_dp, 1.0, self.l2, self.n, self.step_size
+            self.order,
+            self.eps_dp,
+            1.0,
+            self.l2,
+            self.n,
+            self.step_size,
+            smoothness=self.smoothness,
         )
 
     @property

@@ -45,7 +45,7 @@ class Audited(NamedTuple):
     @classmethod
     def of(cls, judged: Judged, delta: float) -> "Audited":
         """Read from a verdict; its bound is one on μ (`through_mu`)."""
-        certified, audited = judged.case.claim.certified, judged.numbers.lower_bound.value
+        certified, audited = judged.case.claim.claimed, judged.numbers.lower_bound.value
         certified_mu, audited_mu = (
             math.sqrt(2 * eps / costs.ORDER) for eps in (certified, audited)
         )

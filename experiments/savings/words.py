@@ -29,7 +29,7 @@ def what(target: Target) -> str:
         f"own analysis needs to certify the excess risk α, an edit is what (ε, δ) = "
         f"({target.epsilon:g}, {target.delta:g}) and α need. L = β = 1, λ = {target.l2:g}, "
         f"d = {target.dim} unless varied, records that attain the bounds. Only Noisy-GD certifies "
-        f"data-deletion; Perturbed-GD certifies closeness to retraining, Noisy-m-A-SGD equality "
+        f"data-deletion; Perturbed-GD claims closeness to retraining, Noisy-m-A-SGD equality "
         f"with it. Dashed: the stated order, whose constant is free."
     )
 

@@ -1,4 +1,4 @@
-"""The systems that serve a stream of deletions: what each certifies, keeps and runs."""
+"""The systems that serve a stream of deletions: what each claims, keeps and runs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,7 +26,7 @@ REPORTED = {
 
 
 class Row(NamedTuple):
-    """A system in the table: the notion it certifies, what it keeps, and which steps it runs.
+    """A system in the table: the notion it claims, what it keeps, and which steps it runs.
 
     Attributes:
         notion, keeps: in words.

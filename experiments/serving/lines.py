@@ -1,6 +1,8 @@
 """What a served stream says: a line per release, the answer as one object, and its files."""
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +18,16 @@ from experiments.serving.service import Served, Service
 CONFIDENCE = 0.95
 
 
-def lines(service: Service, served: Served, adaptivity: int) -> list[dict[str, Any]]:
+def lines(service: Service, served: Served) -> list[dict[str, Any]]:
     """A dictionary for every release, the learned model first, then one for every request.
 
-    Args:
-        service, served: what was run and what it showed.
-        adaptivity: p; a requester saw at most p releases, and at most the i there were.
+    A requester saw at most p releases, and at most the i there were.
     """
     plan = service.plan
     found = [_measured(served, 0) | _learned(plan)]
     worst = 0.0
     for request, rows in enumerate(service.stream, start=1):
-        issued = plan.certificate(min(adaptivity, request), request)
+        issued = plan.certificate(min(service.adaptivity, request), request)
         worst = max(worst, issued.eps_dd_request)
         found.append(
             _measured(served, request)
@@ -126,7 +126,7 @@ def summary(
     service: Service,
     served: Served,
     certificate: dd.Certificate,
-    adaptivity: int,
+    seed: int | None,
 ) -> dict[str, Any]:
     """Everything that was found, as JSON values.
 
@@ -134,10 +134,12 @@ def summary(
         name: of the data. data: as loaded.
         service, served: what was run and what it showed.
         certificate: of the last request.
-        adaptivity: p.
+        seed: of a rehearsal; None where the key was secret.
     """
     plan = service.plan
     return {
+        "rehearsal": seed is not None,
+        "seed": seed,
         "data": {
             "name": name,
             "training_rows": plan.n,
@@ -152,7 +154,7 @@ def summary(
         "plan": {key: getattr(plan, key) for key in _PLAN}
         | {"loss": plan.problem.loss.name, "l2": plan.problem.l2, "accountant": plan.accountant}
         | {"order": plan.order, "delta": plan.delta, "edits_per_request": plan.edits_per_request},
-        "requests": _with_file_rows(lines(service, served, adaptivity), data),
+        "requests": _with_file_rows(lines(service, served), data),
         "learn_gradients": plan.learn_gradients,
         "request_gradients": plan.delete_gradients,
         "seeds": len(served.risk),
@@ -161,29 +163,88 @@ def summary(
         "risk_error": served.risk_error,
         "kept": {"model": plan.dim, "secret": 0},
         "seconds": served.seconds._asdict(),
-        "warnings": [*certificate.warnings, *_about_risk(served)],
+        "warnings": [
+            *_about_accuracy(data, served),
+            *_about_risk(served, certificate.risk_bound_request),
+            *certificate.warnings,
+        ],
         "certificate": json.loads(certificate.to_json()),
     }
 
 
+def rehearsed(certificate: dd.Certificate, seed: int) -> dd.Certificate:
+    """The certificate of a run whose noise can be guessed, which says so; no genuine one."""
+    text = (
+        f"REHEARSAL: the noise came from seed {seed} and can be made again by anybody, so that no "
+        f"guarantee holds for what was released here; leave the seed out for a secret key"
+    )
+    return replace(certificate, warnings=(text, *certificate.warnings))
+
+
 def _majority(data: OwnData) -> float | None:
-    """Held-out accuracy of always naming the more frequent class of the training rows."""
-    if not len(data.test.label):
-        return None
-    sign = 1.0 if np.mean(np.asarray(data.train.label)) >= 0 else -1.0
-    return float(np.mean(np.asarray(data.test.label) == sign))
+    """The most that one answer for all held-out rows gets right."""
+    return float(np.mean(_has_larger_class(data))) if len(data.test.label) else None
 
 
-def _about_risk(served: Served) -> list[str]:
-    """A warning where the noise leaves nothing of what was learned."""
-    mean = float(served.risk[:, -1].mean())
-    if mean < served.zero_risk:
+def _has_larger_class(data: OwnData) -> np.ndarray:
+    """Which held-out rows have the class that most of them have."""
+    label = np.asarray(data.test.label)
+    return label == (1.0 if np.mean(label) >= 0 else -1.0)
+
+
+def _about_accuracy(data: OwnData, served: Served) -> list[str]:
+    """A warning where the last releases are not shown to beat one answer for all rows.
+
+    Judged row by row, with the spread over rows and that over seeds.
+    """
+    if served.right is None or served.accuracy is None or served.exact_accuracy is None:
         return []
+    same = _has_larger_class(data)
+    gain, margin = _gain(served.right - same, served.accuracy[:, -1])
+    if gain > margin:
+        return []
+    majority, exact = float(np.mean(same)), float(served.exact_accuracy[-1])
+    remedy = (
+        f"without noise it would be {exact:.3f}, so give more records, larger budgets or a larger "
+        f"l2"
+        if exact - majority > margin
+        else f"without noise it would be {exact:.3f}, so give a smaller l2, an intercept, columns "
+        f"scaled to their real ranges, better columns or more records"
+    )
     return [
-        f"after the last request the mean excess risk {mean:.3g} is not below that of the model 0 "
-        f"({served.zero_risk:.3g}), so the noise leaves nothing learned: give more records, larger "
-        f"budgets or a larger --l2"
+        f"NO BETTER THAN ONE CLASS: after the last request {gain + majority:.3f} of the held-out "
+        f"rows are classified rightly, and {majority:.3f} by the same answer for all of them; a "
+        f"gain up to {margin:.2g} can be chance ({len(same)} rows, {len(served.accuracy)} seeds); "
+        f"{remedy}"
     ]
+
+
+def _gain(by_row: np.ndarray, by_seed: np.ndarray) -> tuple[float, float]:
+    """The mean gain, and the most that chance explains of it, one-sided at `CONFIDENCE`."""
+    parts = [np.asarray(part, np.float64) for part in (by_row, by_seed) if len(part) > 1]
+    if len(by_row) < 2:
+        return float(np.mean(by_row)), math.inf
+    error = math.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))
+    quantile = float(stats.t.isf(1 - CONFIDENCE, min(map(len, parts)) - 1))
+    return float(np.mean(by_row)), quantile * error
+
+
+def _about_risk(served: Served, risk_bound: float | None) -> list[str]:
+    """A warning where the noise leaves nothing of what was learned, or nothing is promised."""
+    mean, zero = float(served.risk[:, -1].mean()), served.zero_risk
+    remedy = "give more records, larger budgets or a larger l2"
+    if mean >= zero:
+        return [
+            f"NOTHING LEARNED: after the last request the mean excess risk {mean:.3g} is not below "
+            f"that of the model 0 ({zero:.3g}), so that the noise leaves nothing; {remedy}"
+        ]
+    if risk_bound is not None and risk_bound > zero:
+        return [
+            f"NOTHING PROMISED: the certified risk bound {risk_bound:.3g} is above the excess risk "
+            f"of the model 0 ({zero:.3g}), so that the certificate promises no better model than "
+            f"that one, though the measured mean is {mean:.3g}; {remedy}"
+        ]
+    return []
 
 
 def _with_file_rows(found: list[dict], data: OwnData) -> list[dict]:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 import dd_jax as dd
 from dd_jax import erm, requesters
-from dd_jax.constants import DataCheck
 from dd_jax.data.own_file import OwnData, with_preprocessing
 from dd_jax.errors import InputError
 
@@ -35,7 +35,7 @@ class Service:
         problem, plan: the regularised problem, and a convex plan for it.
         train: the private records. test: held-out records, perhaps none.
         stream: rows of `train` that each request deletes, requests × r.
-        data_check: says that every training record is in the loss's domain.
+        adaptivity: p, releases that are shown to whoever asks, the first ones.
     """
 
     problem: dd.Problem
@@ -43,7 +43,7 @@ class Service:
     train: dd.Labelled
     test: dd.Labelled
     stream: np.ndarray
-    data_check: DataCheck
+    adaptivity: int = 0
 
 
 def make(
@@ -53,6 +53,7 @@ def make(
     loss: str,
     l2: float,
     intercept: bool,
+    adaptivity: int = 0,
     **budgets: Any,
 ) -> Service:
     """The service of a file or task: its problem, and a plan that meets the budgets.
@@ -62,6 +63,7 @@ def make(
         stream: rows of the training records to delete, requests × r.
         loss: name of a loss of the catalogue. l2: λ.
         intercept: whether a constant 1 is appended to the features.
+        adaptivity: p, releases that are shown to whoever asks; at most as many as requests.
         **budgets: as `dd.plan_convex` takes them.
     """
     norm = 1.0
@@ -73,8 +75,14 @@ def make(
     problem = dd.Problem(with_preprocessing(made, data), l2)
     n, dim = data.train.features.shape
     plan = dd.plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
-    check = dd.losses.check_data(problem.loss, data.train)
-    return Service(problem, plan, data.train, data.test, stream, check)
+    dd.losses.check_data(problem.loss, data.train)
+    return Service(problem, plan, data.train, data.test, stream, adaptivity)
+
+
+def certificate(service: Service, transcript: dd.Transcript) -> dd.Certificate:
+    """The certificate of the first row of the last request."""
+    del transcript
+    return service.plan.certificate(service.adaptivity, len(service.stream))
 
 
 def _with_ones(records: dd.Labelled) -> dd.Labelled:
@@ -105,6 +113,8 @@ class Served(NamedTuple):
         risk_error: how much the excess risks can be too small, because the minimisers are exact to
             rounding only: the largest ‖∇ℒ(θ*)‖²/(2λ).
         seconds: wall time.
+        right: share of the seeds whose last release classifies each held-out record; or None.
+        transcript: of the first seed.
     """
 
     risk: np.ndarray
@@ -113,21 +123,24 @@ class Served(NamedTuple):
     zero_risk: float
     risk_error: float
     seconds: Seconds
+    right: np.ndarray | None = None
+    transcript: Any = None
 
 
-def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]) -> Served:
+def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None]) -> Served:
     """Learn and serve the stream for many seeds, and judge every release.
 
     Args:
+        key: of all runs.
         service: what is run.
-        seeds: how many independent runs. seed: of all of them.
+        seeds: how many independent runs.
         say: told what is being done.
     """
     _check_work(service.plan, len(service.stream), seeds)
     loss, train = service.problem.loss, service.train
-    learn, delete, releases = _programs(service.problem, service.plan)
+    learn, delete, run = _programs(service.problem, service.plan, service.adaptivity)
     stream = requesters.stack_edits([dd.deletion(loss, train, rows) for rows in service.stream])
-    run_key, *timing_keys = _keys(np.uint32(seed))
+    run_key, *timing_keys = _keys(key)
     say("compiling, and timing one model")
     edit = dd.deletion(loss, train, service.stream[0])
     seconds = _timed(learn, delete, train, edit, *timing_keys)
@@ -137,33 +150,34 @@ def serve(service: Service, *, seeds: int, seed: int, say: Callable[[str], None]
     def progress(done, total):
         say(f"{done} of {total} seeds")
 
-    models = dd.over_seeds(releases, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
+    found = dd.over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
     say("judging releases against exact minimisers")
-    return _judged(service, models, stream, seconds)
+    served = _judged(service, found.releases, stream, seconds)
+    return served._replace(transcript=jax.tree.map(lambda leaf: np.asarray(leaf)[0], found))
 
 
 @functools.lru_cache(maxsize=8)
-def _programs(problem: dd.Problem, plan: dd.Plan):
-    """Learning, deletion, and all releases of an interaction; the same objects every time.
+def _programs(problem: dd.Problem, plan: dd.Plan, adaptivity: int):
+    """Learning, deletion, and a whole interaction; the same objects every time.
 
     The stream is an input of the program, so that other rows need no other program.
     """
     mechanism = dd.noisy_gd.mechanism(problem, plan)
 
-    def releases(key, train, stream):
-        requester = requesters.fixed_stream(stream)
+    def run(key, train, stream):
+        requester, shown = requesters.fixed_stream(stream), range(adaptivity)
         _, transcript = dd.interact(
-            key, mechanism, requester, train, num_requests=len(stream.index)
+            key, mechanism, requester, train, num_requests=len(stream.index), observe=shown
         )
-        return transcript.releases
+        return transcript
 
-    return jax.jit(mechanism.learn), jax.jit(mechanism.delete), releases
+    return jax.jit(mechanism.learn), jax.jit(mechanism.delete), run
 
 
 @jax.jit
-def _keys(seed):
+def _keys(key):
     """One key for the runs, and two to time learning and deletion with."""
-    timing_key, run_key = jax.random.split(jax.random.key(seed))
+    timing_key, run_key = jax.random.split(key)
     return run_key, *jax.random.split(timing_key)
 
 
@@ -203,11 +217,11 @@ def _judged(service: Service, models, stream: dd.Edit, seconds: Seconds) -> Serv
     """Every release on its own database."""
     problem, test = service.problem, service.test
     found = _judge(problem, models, service.train, test, stream)
-    risk, norms, zero_risk, accuracy, exact = map(np.asarray, found)
+    risk, norms, zero_risk, accuracy, exact, right = map(np.asarray, found)
     risk_error = float(norms.max()) ** 2 / (2 * float(problem.l2))
     if not len(test.label):
-        accuracy = exact = None
-    return Served(risk.T, accuracy, exact, float(zero_risk), risk_error, seconds)
+        accuracy = exact = right = None
+    return Served(risk.T, accuracy, exact, float(zero_risk), risk_error, seconds, right)
 
 
 @jax.jit
@@ -229,9 +243,11 @@ def _judge(problem: dd.Problem, models, train: dd.Labelled, test: dd.Labelled, s
     edits = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), nothing, stream)
     xs = (jnp.swapaxes(models, 0, 1), edits)
     _, (optima, norms, risks, zero_risks) = jax.lax.scan(judge, (train, zero), xs)
-    return risks, norms, zero_risks[0], _accuracy(models, test), _accuracy(optima, test)
+    accuracy, exact = (jnp.mean(_right(found, test), axis=-1) for found in (models, optima))
+    right = jnp.mean(_right(models[:, -1], test), axis=0)
+    return risks, norms, zero_risks[0], accuracy, exact, right
 
 
-def _accuracy(models, test: dd.Labelled):
-    """Share of records on the right side; the boundary itself is wrong."""
-    return jnp.mean(models @ test.features.T * test.label > 0, axis=-1)
+def _right(models, test: dd.Labelled):
+    """Which records are on the right side; the boundary itself is wrong."""
+    return models @ test.features.T * test.label > 0

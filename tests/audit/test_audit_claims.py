@@ -54,7 +54,7 @@ def test_a_convex_certificate_s_claims(which, adaptivity, at_request, field):
     certificate = convex(adaptivity)
     claim = of_certificate(certificate, which, at_request=at_request)
     eps = getattr(certificate, field)
-    assert (claim.order, claim.eps, claim.certified) == (4, eps, eps)
+    assert (claim.order, claim.eps, claim.claimed) == (4, eps, eps)
     assert claim.two_sided
     assert claim.linear_in_order
     assert claim.mu == pytest.approx(np.sqrt(2 * eps / 4))
@@ -140,7 +140,7 @@ def test_advantage():
 def test_units_are_said():
     assert RenyiClaim(2, 0.1).unit == "Rényi divergence of order 2"
     assert ApproximateClaim(1.0, 1e-5).unit == "δ at ε = 1"
-    assert (GaussianClaim(1.0).certified, GaussianClaim(1.0).unit) == (1.0, "μ of Gaussian DP")
+    assert (GaussianClaim(1.0).claimed, GaussianClaim(1.0).unit) == (1.0, "μ of Gaussian DP")
     assert AdvantageClaim(0.1).unit == "advantage"
 
 

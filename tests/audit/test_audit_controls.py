@@ -132,7 +132,7 @@ def test_less_noise_is_more_separation():
     # What a calibration to half of the Lipschitz constant gives.
     setting = quarter.setting
     wrong = dd.guarantees.privacy.noise_variance_optimal(
-        2.0, setting.eps_dp, 0.5, 1.0, NUM_RECORDS, setting.plan.step_size
+        2.0, setting.eps_dp, 0.5, 1.0, NUM_RECORDS, setting.plan.step_size, smoothness=0.0
     )
     assert quarter.mutant_schedule().noise_variance == pytest.approx(wrong)
 

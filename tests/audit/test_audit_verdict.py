@@ -58,7 +58,7 @@ def test_true_claims_stand_and_false_ones_fall(name):
     factor = verdict.detectable / exact
     wrong = audit(pair, make(exact / factor**1.5), scores=FIRST)
     assert wrong.refuted
-    assert wrong.verdicts[0].lower_bound.value > wrong.verdicts[0].claim.certified
+    assert wrong.verdicts[0].lower_bound.value > wrong.verdicts[0].claim.claimed
 
 
 def test_the_bound_is_in_the_claim_s_own_unit():
@@ -192,7 +192,56 @@ def test_an_infinite_claim_is_never_refuted_and_says_so():
     assert report.consistent
     assert report.verdicts[0].detectable is None
     assert "would have caught nothing" in str(report)
-    assert json.loads(report.to_json())["verdicts"][0]["certified"] == "inf"
+    assert json.loads(report.to_json())["verdicts"][0]["claimed"] == "inf"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [AdvantageClaim(0.05), GaussianClaim(0.1), RenyiClaim(2, 0.05), ApproximateClaim(0, 0.05)],
+)
+def test_an_audit_that_could_not_have_noticed_a_threefold_violation_says_so_first(claim):
+    (verdict,) = audit(shifted(0.05, 300), claim, scores=FIRST).verdicts
+    assert verdict.consistent
+    assert verdict.blind
+    assert verdict.detectable > 3 * claim.claimed
+    # As few seeds as the two digits allow.
+    needed = verdict.seeds_needed
+    assert verdict.reach(needed) <= 3 * claim.claimed < verdict.reach(round(needed / 1.3))
+    report = audit(shifted(0.05, 300), claim, scores=FIRST)
+    assert str(report).startswith("COULD NOT HAVE NOTICED")
+    assert f"{needed:,} seeds" in str(report).splitlines()[0]
+    assert str(verdict).startswith("COULD NOT HAVE NOTICED")
+    assert (verdict.to_dict()["blind"], verdict.to_dict()["seeds_needed"]) == (True, needed)
+    # The seeds that are named do it.
+    (enough,) = audit(shifted(0.05, needed), claim, scores=FIRST).verdicts
+    assert not enough.blind
+    assert enough.seeds_needed is None
+    assert "NOTICED" not in str(enough)
+
+
+def test_nothing_is_missed_where_there_is_no_threefold_violation():
+    pair = shifted(0.0, 100)
+    for claim in (GaussianClaim(0.0), AdvantageClaim(0.34), RenyiClaim(2, np.inf)):
+        (verdict,) = audit(pair, claim, scores=FIRST).verdicts
+        assert (verdict.blind, verdict.seeds_needed, verdict.warning) == (False, None, "")
+    (refuted,) = audit(shifted(9.0, 100), AdvantageClaim(0.01), scores=FIRST).verdicts
+    assert refuted.refuted
+    assert not refuted.blind
+
+
+def test_only_a_certificates_number_is_called_certified():
+    problem = dd.Problem(dd.losses.linear(), l2=0.5)
+    plan = dd.plan_convex(problem, n=20, dim=1, order=2, eps_dp=1.0, eps_dd=0.3, step_size=0.4)
+    certificate = plan.certificate()
+    ours = [of_certificate(certificate, which) for which in ("dp", "deletion", "advantage")]
+    for claim in ours:
+        (verdict,) = audit(shifted(0.1, 400), claim, scores=FIRST).verdicts
+        assert f", certified {claim.claimed:.4g}" in verdict.text
+        assert verdict.to_dict()["certified"] == verdict.to_dict()["claimed"] == claim.claimed
+    (theirs,) = audit(shifted(0.1, 400), RenyiClaim(2, ours[1].claimed), scores=FIRST).verdicts
+    assert "certified" not in str(theirs)
+    assert f", claimed {ours[1].claimed:.4g}" in theirs.text
+    assert theirs.to_dict()["certified"] is None
 
 
 def test_a_report_reads_and_serialises():

@@ -67,6 +67,8 @@ def test_a_refuted_claim_is_status_1(capsys, monkeypatch):
             "paper": 3.0,
             "verdict": "refuted",
             "detectable": None,
+            "blind": False,
+            "seeds_needed": None,
             "power": 0.9,
             "seeds": 10,
             "audited_over_exact": None,
@@ -82,6 +84,27 @@ def test_a_refuted_claim_is_status_1(capsys, monkeypatch):
     status, out, _ = run(capsys, "linear", "--no-save")
     assert status == 1
     assert "refuted" in out
+
+
+def test_an_audit_that_could_not_have_noticed_says_so_first_and_names_the_seeds(capsys):
+    options = ("--claim", "deletion-1", "--no-save")
+    status, out, _ = run(capsys, *options, "--seeds", "500", "--json")
+    found = json.loads(out)
+    assert status == 0
+    (warning,) = found["warnings"]
+    (row,) = found["claims"]
+    assert row["blind"]
+    assert row["detectable"] > 3 * row["certified"]
+    assert f"--seeds {row['seeds_needed']}" in warning
+    status, out, _ = run(capsys, *options, "--seeds", "500")
+    first = out.splitlines()[0]
+    assert first.startswith("WARNING")
+    assert "deletion-1" in first
+    status, out, _ = run(capsys, *options, "--seeds", str(row["seeds_needed"]), "--json")
+    found = json.loads(out)
+    assert found["warnings"] == []
+    assert found["claims"][0]["certified"] < found["claims"][0]["detectable"]
+    assert found["claims"][0]["detectable"] <= 3 * found["claims"][0]["certified"]
 
 
 @pytest.mark.parametrize(

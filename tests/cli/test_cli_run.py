@@ -40,7 +40,7 @@ def answer(tmp_path_factory):
     out, err = io.StringIO(), io.StringIO()
     options = ["--data", str(folder / "my.csv"), "--label", "y", "--intercept", "--seeds", "3"]
     options += ["--edits-per-request", "2", "--adaptivity", "2", "--delta", "1e-3", "--l2", "0.2"]
-    options += ["--rows", *map(str, ROWS), "--json", "--save", str(folder / "out")]
+    options += ["--rows", *map(str, ROWS), "--json", "--save", str(folder / "out"), "--seed", "0"]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         assert cli.main(["run", *options]) == 0
     values = json.loads(out.getvalue())
@@ -52,7 +52,8 @@ def test_the_answer_names_the_data_and_what_was_done_to_them(answer):
     values, certificate, said, _ = answer
     assert said.startswith("dd-jax run: reading ")
     data = values["data"]
-    assert (data["training_rows"], data["held_out_rows"]) == (30, 10)
+    assert data["training_rows"] + data["held_out_rows"] == 40
+    assert (values["rehearsal"], values["seed"]) == (True, 0)
     assert (data["features"], data["parameters"]) == (2, 3)
     assert data["classes"] == {"-1": "down", "1": "up"}
     assert [line["rows"] for line in values["requests"]] == [[], [3, 17], [25, 8]]
@@ -65,7 +66,8 @@ def test_measured_ranges_are_flagged_wherever_one_can_look(answer):
     values, certificate, said, _ = answer
     assert values["data"]["measured_bounds"]
     assert "MEASURED" in values["data"]["preprocessing"]
-    assert values["warnings"][0] == CAVEAT == certificate.warnings[0]
+    assert CAVEAT in values["warnings"]
+    assert CAVEAT in certificate.warnings
     assert f"WARNING: {CAVEAT}." in said
     assert any("MEASURED" in a.statement for a in certificate.assumptions)
 
@@ -73,13 +75,13 @@ def test_measured_ranges_are_flagged_wherever_one_can_look(answer):
 def test_every_line_says_what_the_plan_certifies(answer):
     values, certificate, _, _ = answer
     plan = certificate.plan
-    assert certificate.is_genuine()
+    n = values["data"]["training_rows"]
     assert (plan.eps_dp_asked, plan.eps_dd_asked, plan.delta) == (1.0, 0.1, 1e-3)
-    assert (plan.n, plan.dim, plan.edits_per_request) == (30, 3, 2)
+    assert (plan.n, plan.dim, plan.edits_per_request) == (n, 3, 2)
     assert (certificate.adaptivity, certificate.request) == (2, 2)
     learned, *requests = values["requests"]
     assert learned["risk_bound"] == certificate.risk_bound_learned
-    assert learned["gradients"] == 30 * plan.learn_steps
+    assert learned["gradients"] == n * plan.learn_steps
     worst = 0.0
     for i, line in enumerate(requests, start=1):
         issued = plan.certificate(i, i)  # two may be seen, but no more than there were
@@ -89,7 +91,7 @@ def test_every_line_says_what_the_plan_certifies(answer):
         assert line["eps_dd"] == issued.eps_dd_adaptive
         assert line["advantage_bound"] == issued.advantage_bound
         assert line["risk_bound"] == issued.risk_bound_request
-        assert line["gradients"] == 30 * plan.delete_steps
+        assert line["gradients"] == n * plan.delete_steps
     assert values["requests"][-1]["eps_dd_so_far"] > plan.certificate(0, 2).eps_dd
 
 
@@ -144,6 +146,7 @@ def test_the_files_hold_the_same_answer(answer):
     with (folder / "run.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["rows"] for row in rows] == ["", "3 17", "25 8"]
+    assert {(row["rehearsal"], row["seed"]) for row in rows} == {("True", "0")}
     assert float(rows[2]["excess_risk"]) == values["requests"][2]["excess_risk"]
 
 
@@ -151,10 +154,10 @@ def test_the_text_answers_the_question(answer, capsys):
     values, certificate, _, _ = answer
     run_output.show(values, certificate)
     text = capsys.readouterr().out
-    steps = values["plan"]["delete_steps"]
-    assert "30 training rows, 10 held out, 2 features; class 'down' is -1, 'up' is +1" in text
-    assert f"WARNING: {CAVEAT}." in text
-    assert f"A request costs {30 * steps:,} gradients of one record ({steps} steps), " in text
+    n, steps = values["data"]["training_rows"], values["plan"]["delete_steps"]
+    assert f"{n} training rows, {40 - n} held out, 2 features; class 'down' is -1, 'up'" in text
+    assert CAVEAT in " ".join(text.split())
+    assert f"A request costs {n * steps:,} gradients of one record ({steps} steps), " in text
     assert "× less than retraining" in text
     assert "ε at δ = 0.001" in text
     assert "saw at most 2 releases" in text
@@ -222,7 +225,7 @@ def test_releases_are_judged_on_the_database_they_were_trained_on():
 def test_the_error_of_the_risks_is_that_of_the_worst_minimiser(monkeypatch):
     served = made_up(np.random.default_rng(0))
     norms = np.array([1e-3, 3e-3, 2e-3])
-    found = (np.zeros((3, 2)), norms, np.array(0.5), np.zeros((2, 3)), np.zeros(3))
+    found = (np.zeros((3, 2)), norms, np.array(0.5), np.zeros((2, 3)), np.zeros(3), np.zeros(5))
     monkeypatch.setattr(service, "_judge", lambda *_: found)
     judged = service._judged(served, None, None, service.Seconds(0.0, 0.0, 0.0))
     assert judged.risk_error == pytest.approx(3e-3**2 / (2 * 0.1))
@@ -247,29 +250,127 @@ def test_what_may_remain_so_far_is_the_most_of_all_requests():
         delete_gradients=20,
     )
     served = service.Served(np.ones((2, 3)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
-    stream = SimpleNamespace(plan=plan, stream=np.array([[4], [0]]))
-    found = service_table.lines(stream, served, 0)
+    stream = SimpleNamespace(plan=plan, stream=np.array([[4], [0]]), adaptivity=0)
+    found = service_table.lines(stream, served)
     assert [line["eps_dd_so_far"] for line in found] == [None, 0.3, 0.3]
 
 
-def test_the_larger_class_is_that_of_the_training_records():
+def test_the_larger_class_is_that_of_the_held_out_records():
     train = dd.Labelled(np.zeros((3, 1)), np.array([-1.0, -1.0, 1.0]))
     test = dd.Labelled(np.zeros((4, 1)), np.array([-1.0, 1.0, 1.0, 1.0]))
     data = OwnData(train, test, np.arange(3), ("a",), ("0", "1"), "", "")
-    assert service_table._majority(data) == 0.25
+    assert service_table._majority(data) == 0.75
+    assert service_table._majority(data._replace(test=test._replace(label=-test.label))) == 0.75
     none = dd.Labelled(np.zeros((0, 1)), np.zeros(0))
     assert service_table._majority(data._replace(test=none)) is None
 
 
-def test_models_that_are_no_better_than_zero_are_said_to_be(answer, capsys):
+def test_models_that_are_no_better_than_zero_are_said_to_be():
     risk = np.array([[0.1, 0.3], [0.2, 0.5]])
     served = service.Served(risk, None, None, 0.41, 0.0, service.Seconds(0.0, 0.0, 0.0))
-    assert service_table._about_risk(served) == []
-    (text,) = service_table._about_risk(served._replace(zero_risk=0.39))
-    assert "mean excess risk 0.4 is not below that of the model 0 (0.39)" in text
-    values, certificate, _, _ = answer
-    run_output.show(values | {"warnings": [*certificate.warnings, text]}, certificate)
-    assert f"WARNING: {text}." in capsys.readouterr().out
+    assert service_table._about_risk(served, None) == []
+    assert service_table._about_risk(served, 0.409) == []
+    (text,) = service_table._about_risk(served._replace(zero_risk=0.39), None)
+    assert "0.4 is not below that of the model 0 (0.39)" in text
+    (text,) = service_table._about_risk(served, 0.42)
+    assert "bound 0.42 is above the excess risk of the model 0 (0.41)" in text
+
+
+def test_models_that_are_no_better_than_one_class_are_said_to_be():
+    """Judged by the held-out rows: a gain that chance explains is none."""
+    label = np.array([1.0] * 60 + [-1.0] * 40)
+    train = dd.Labelled(np.zeros((2, 1)), np.array([-1.0, 1.0]))
+    data = OwnData(
+        train, dd.Labelled(np.zeros((100, 1)), label), np.arange(2), (), ("n", "y"), "", ""
+    )
+    none = service.Served(np.ones((4, 1)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
+
+    def warned(right, exact=0.6):
+        right = np.asarray(right, float)
+        accuracy = np.full((4, 1), right.mean())
+        served = none._replace(accuracy=accuracy, right=right, exact_accuracy=np.array([exact]))
+        return service_table._about_accuracy(data, served)
+
+    assert service_table._about_accuracy(data, none) == []
+    (same,) = warned(label > 0)
+    assert "0.600 of the held-out rows" in same
+    assert "smaller l2" in same
+    assert "more records, larger budgets" in warned(label > 0, exact=0.9)[0]
+    assert warned(label < 0)
+    # Three more rows than one class gets: chance. All rows: none.
+    few = label > 0
+    few[60:63] = True
+    assert warned(few)
+    assert warned(np.ones(100)) == []
+
+
+def test_the_gain_over_one_class_is_judged_by_rows_and_by_seeds():
+    by_row, by_seed = np.array([1.0, 0.0, 0.0, -1.0, 1.0]), np.array([0.6, 0.8, 0.7])
+    gain, margin = service_table._gain(by_row, by_seed)
+    error = np.hypot(stats.sem(by_row), stats.sem(by_seed))
+    assert gain == pytest.approx(0.2)
+    assert margin == pytest.approx(stats.t.ppf(0.95, 2) * error)
+    assert service_table._gain(by_row, by_seed[:1])[1] == pytest.approx(
+        stats.t.ppf(0.95, 4) * stats.sem(by_row)
+    )
+    assert service_table._gain(by_row[:1], by_seed) == (1.0, np.inf)
+
+
+# --- useless results, seeds and secret keys -------------------------------------------------------
+
+
+def coin_table(n=60):
+    """A CSV file whose class has nothing to do with its one feature."""
+    return "a,y\n" + "".join(f"{np.cos(i):.6f},{'no' if i % 3 else 'yes'}\n" for i in range(n))
+
+
+def run_on_coins(folder, *options):
+    """(values, certificate, lines of run.csv) of one small run without anything to learn."""
+    (folder / "my.csv").write_text(coin_table())
+    out = io.StringIO()
+    shared = ["run", "--data", str(folder / "my.csv"), "--label", "y", "--requests", "1", "--json"]
+    shared += ["--seeds", "3", "--lower", "-1", "--upper", "1", "--save", str(folder / "out")]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        assert cli.main([*shared, *options]) == 0
+    certificate = dd.Certificate.from_json((folder / "out" / "certificate.json").read_text())
+    with (folder / "out" / "run.csv").open(newline="") as file:
+        return json.loads(out.getvalue()), certificate, list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory):
+    return run_on_coins(tmp_path_factory.mktemp("secret"))
+
+
+def test_a_useless_model_is_said_to_be_before_anything_else(secret, capsys):
+    values, certificate, _ = secret
+    useless, nothing = values["warnings"][:2]
+    assert "ONE CLASS" in useless
+    assert "model 0" in nothing
+    run_output.show(values, certificate)
+    assert capsys.readouterr().out.startswith("WARNING: NO BETTER THAN ONE CLASS")
+
+
+def test_a_run_takes_a_secret_key_unless_a_seed_is_given(secret, tmp_path):
+    values, certificate, rows = secret
+    assert (values["rehearsal"], values["seed"]) == (False, None)
+    assert {(row["rehearsal"], row["seed"]) for row in rows} == {("False", "")}
+    assert not any("REHEARSAL" in text for text in (*values["warnings"], *certificate.warnings))
+    again, _, _ = run_on_coins(tmp_path)
+    assert again["requests"][0]["excess_risk"] != values["requests"][0]["excess_risk"]
+
+
+def test_a_run_with_a_seed_is_a_rehearsal_wherever_one_can_look(tmp_path, capsys):
+    values, certificate, rows = run_on_coins(tmp_path, "--seed", "7")
+    assert (values["rehearsal"], values["seed"]) == (True, 7)
+    (warning,) = (text for text in values["warnings"] if "REHEARSAL" in text)
+    assert "seed 7" in warning
+    assert warning in certificate.warnings
+    assert {(row["rehearsal"], row["seed"]) for row in rows} == {("True", "7")}
+    run_output.show(values, certificate)
+    assert "WARNING: REHEARSAL" in capsys.readouterr().out
+    again, _, _ = run_on_coins(tmp_path, "--seed", "7")
+    assert again["requests"] == values["requests"]
 
 
 def test_intervals_are_students():
@@ -303,7 +404,8 @@ def test_the_guide_names_every_key_and_no_other(answer):
 
 def test_the_guides_numbers_are_those_of_its_command():
     problem = ProblemConstants(loss_constants.logistic(feature_norm=np.sqrt(2)), 0.01)
-    plan = dd.plan_convex(problem, n=3000, dim=3, delta=1e-4, eps_dp=1.0, eps_dd=0.2)
+    n = int(re.search(r"my.csv: ([\d,]+) training rows", GUIDE)[1].replace(",", ""))
+    plan = dd.plan_convex(problem, n=n, dim=3, delta=1e-4, eps_dp=1.0, eps_dd=0.2)
     assert (
         f"A request costs {plan.delete_gradients:,} gradients of one record ({plan.delete_steps} "
         f"steps), {plan.learn_steps / plan.delete_steps:.3g}× less than retraining; learning took "
@@ -326,16 +428,18 @@ BAD = [
     ([*OWN, "--rows", "1", "2", "--requests", "3"], "names 2 rows, but 3 requests of 1 delete 3"),
     ([*OWN, "--save", "my.csv"], "--save my.csv is a file; name a folder."),
     ([*OWN, "--save", "my.csv/out"], "Not a directory: 'my.csv/out'; name another place."),
-    ([*OWN, "--rows", "40"], "--rows 40: my.csv has rows 0 to 39; name one of those."),
+    ([*OWN, "--rows", "40"], "there is no row 40; name one of 0 to 39."),
     ([*OWN, "--rows", "1", "1"], "--rows 1 is named twice"),
-    ([*OWN, "--rows", "-1"], "--rows -1: my.csv has rows 0 to 39"),
-    ([*OWN, "--test-fraction", "1.5"], "--test-fraction 1.5; give a share"),
-    ([*OWN, "--requests", "29"], "31 must train (those to be deleted, and 2 that stay), so give"),
-    ([*OWN, "--lower", "0"], "--lower and --upper belong together"),
+    ([*OWN, "--rows", "1", "7"], "row 7 is held out"),
+    ([*OWN, "--rows", "1", "0", "--seed", "1"], "row 0 is held out"),
+    ([*OWN, "--rows", "-1"], "there is no row -1; name one of 0 to 39."),
+    ([*OWN, "--test-fraction", "1.5"], "test fraction is 1.5; give a share"),
+    ([*OWN, "--requests", "29"], "31 must train (those to be deleted, and 2 that stay); give"),
+    ([*OWN, "--lower", "0"], "lower and upper belong together"),
     ([*OWN, "--lower", "0", "--upper", "1"], "beyond the declared [0, 1]"),
     ([*OWN, "--bound", "0.1"], "row 0 has norm"),
-    ([*OWN, "--ranges", "none.json"], "--ranges none.json: no such file"),
-    ([*OWN, "--drop", "z"], "--drop 'z': my.csv has no such column; there are 'a', 'b', 'y'."),
+    ([*OWN, "--ranges", "none.json"], "ranges none.json: no such file"),
+    ([*OWN, "--drop", "z"], "no column 'z' of my.csv to drop; there are 'a', 'b', 'y'."),
     ([*OWN, "--l2", "-1"], "l2 = -1.0 is not a positive finite number"),
     ([*OWN, "--eps-dp", "0"], "eps_dp"),
     ([*OWN, "--eps-dd", "-1"], "eps_dd"),
@@ -344,7 +448,7 @@ BAD = [
     ([*OWN, "--delta", "2"], "delta"),
     ([*OWN, "--delta", "1e-5", "--accountant", "paper"], "accountant='optimal'"),
     ([*OWN, "--l2", "1e-12", "--unit-rows"], "too many for 20 seeds; give a larger --l2"),
-    (["--data", "my.csv"], "--label is missing"),
+    (["--data", "my.csv"], "label is missing"),
     (["--data", "my.csv", "--label", "x"], "my.csv has no column 'x'; there are 'a', 'b', 'y'."),
     (["--data", "none.csv", "--label", "y"], "no file none.csv; check the name."),
     (["--data", ".", "--label", "y"], "is a folder; name a CSV or NPZ file in it."),
@@ -352,7 +456,7 @@ BAD = [
     (["--data", "digits"], "no data set and no file 'digits'; choose one of adult, breast-cancer"),
     ([*TASK, "--label", "y"], "--label is for a file of your own, not digits-3-vs-8; drop it."),
     ([*TASK, "--bound", "1"], "--bound is for a file of your own"),
-    ([*TASK, "--rows", "267"], "--rows 267: digits-3-vs-8 has rows 0 to 266"),
+    ([*TASK, "--rows", "267"], "there is no row 267; name one of 0 to 266."),
     ([*TASK, "--requests", "266"], "has 267 training rows, but 268 are needed"),
     ([*TASK, "--test-fraction", "0"], "give a share between 0 and 1"),
     ([*TASK, "--loss", "squared"], "squared"),
@@ -368,7 +472,7 @@ CONTENTS = [
     ("a,y\n1,0\ninf,1\n", "1 infinite value, the first in row 1 (line 3), column 'a'"),
     ("a,y\n1,1\n2,1\n", "label 'y' of my.csv is '1' in every row; two classes are needed."),
     ("a,y\n1,1\n2,2\n3,3\n", "has 3 values ('1', '2', '3'); two classes are needed"),
-    ("a,y\n1,1\n2,2\n3,1\n", "my.csv has 3 rows, 2 to train and 1 to hold out, too few: 12"),
+    ("a,y\n1,1\n2,2\n3,1\n", "my.csv has 3 rows, 3 to train and 0 to hold out, too few: 12"),
     ("a,y\n1,1\n2\n", "row 1 (line 3) of my.csv has 1 fields, the header 2"),
     ("a,a,y\n1,1,0\n", "my.csv has two columns named 'a'"),
 ]

@@ -189,6 +189,6 @@ def test_the_figure_shows_every_row_its_caption_and_every_kind_of_mark(rows):
 def test_the_caption_names_the_certificates_that_are_broken(rows):
     # The third adversary alone, whose bound the others keep to.
     inside, broken = (make_row(rows[1], low, (0.5, 0.5, 0.0)) for low in (-0.1, 0.1))
-    assert "1 rows with a data-deletion certificate all stay" in plot.caption([inside])
+    assert "1 rows that claim data-deletion all stay" in plot.caption([inside])
     text = plot.caption([inside, broken])
-    assert "NOT within their data-deletion certificates: fixed-model (synthetic)." in text
+    assert "NOT within the data-deletion that they claim: fixed-model (synthetic)." in text

@@ -60,8 +60,8 @@ def test_exact_and_certified_numbers_of_the_linear_setting(linear):
     assert cases["dp-joint"].exact == pytest.approx(joint, rel=1e-4)
     for case in linear.cases:
         assert case.exact is not None
-        assert case.exact <= case.claim.certified * (1 + 1e-9) < case.paper
-    assert cases["adaptive-1"].claim.certified == pytest.approx(1.1)
+        assert case.exact <= case.claim.claimed * (1 + 1e-9) < case.paper
+    assert cases["adaptive-1"].claim.claimed == pytest.approx(1.1)
 
 
 def test_stated_law_of_the_releases_is_that_of_the_chain(linear):
@@ -286,10 +286,10 @@ def test_logistic_claims_name_their_samples():
         # Nothing from before the deletion is ever shown to a claim about a deleted record.
         assert min(case.releases) >= run.deleted_by
         assert (run.deleted_by == 0) == case.name.startswith("dp")
-    certified = {name: case.claim.certified for name, case in cases.items()}
+    certified = {name: case.claim.claimed for name, case in cases.items()}
     assert certified["dp"] == pytest.approx(1)
     assert certified["adaptive-3-loss"] == pytest.approx(certified["deletion-20"] + 3)
-    assert min(case.paper / case.claim.certified for case in setting.cases) > 1.3
+    assert min(case.paper / case.claim.claimed for case in setting.cases) > 1.3
 
 
 @pytest.mark.slow
@@ -300,7 +300,7 @@ def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     (found,) = audit_runs.run(setting, jax.random.key(0), 4000, **options)
     (plain,) = [case for case in setting.cases if case.name == "deletion-1"]
     assert not found.verdict.refuted
-    assert plain.claim.certified < found.numbers.lower_bound.value < found.case.claim.certified
+    assert plain.claim.claimed < found.numbers.lower_bound.value < found.case.claim.claimed
 
 
 # --- the figure -----------------------------------------------------------------------------------

@@ -74,11 +74,11 @@ def test_intervals_are_attained_jointly_by_the_linear_loss():
             step_size,
         )
         bound = adaptive.deletion_adaptive_intervals(
-            *constants, learn, delete, request, seen, inserted=inserted
+            *constants, learn, delete, request, seen, first_inserted=inserted, smoothness=0
         )
         assert bound == pytest.approx(exact, rel=1e-9)
-        eps_dd = deletion.deletion_optimal(*constants, delete)
-        eps_dp = privacy.privacy_optimal(*constants, np.inf)
+        eps_dd = deletion.deletion_optimal(*constants, delete, smoothness=0)
+        eps_dp = privacy.privacy_optimal(*constants, np.inf, smoothness=0)
         assert bound <= adaptive.deletion_adaptive(eps_dd, eps_dp, len(seen)) * (1 + 1e-12)
 
 
@@ -93,10 +93,10 @@ def test_intervals_of_records_that_stay_are_attained_too():
         shifts = [2 * lipschitz / (n * l2) * (1 - contraction**k) for k in present]
         exact = joint_exact(present, shifts, order, l2, noise_variance, step_size)
         bound = adaptive.privacy_adaptive_intervals(
-            *constants, learn, delete, request - 1, seen, inserted=inserted
+            *constants, learn, delete, request - 1, seen, first_inserted=inserted, smoothness=0
         )
         assert bound == pytest.approx(exact, rel=1e-9)
-        eps_dp = privacy.privacy_optimal(*constants, np.inf)
+        eps_dp = privacy.privacy_optimal(*constants, np.inf, smoothness=0)
         assert bound <= privacy.privacy_adaptive(eps_dp, len(seen)) * (1 + 1e-12)
         run_sum = adaptive.privacy_run_sum(
             order,
@@ -107,37 +107,39 @@ def test_intervals_of_records_that_stay_are_attained_too():
             learn,
             delete,
             request - 1,
-            inserted=inserted,
+            first_inserted=inserted,
         )
         assert bound <= run_sum * (1 + 1e-12)
 
 
 def test_seeing_every_release_is_the_joint_bound():
-    joint = privacy.privacy_all_releases(*CONSTANTS, 30, 4, 6)
-    seen = adaptive.privacy_adaptive_intervals(*CONSTANTS, 30, 4, 6, range(7))
+    joint = privacy.privacy_all_releases(*CONSTANTS, 30, 4, 6, smoothness=0)
+    seen = adaptive.privacy_adaptive_intervals(*CONSTANTS, 30, 4, 6, range(7), smoothness=0)
     assert seen == pytest.approx(joint, rel=1e-13)
 
 
 def test_seeing_nothing_is_the_plain_deletion_bound():
-    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [])
-    assert bound == deletion.deletion_optimal(*CONSTANTS, 4, present_steps=30 + 5 * 4)
+    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [], smoothness=0)
+    assert bound == deletion.deletion_optimal(*CONSTANTS, 4, present_steps=30 + 5 * 4, smoothness=0)
 
 
 def test_seeing_the_model_just_before_makes_the_deletion_term_vanish():
-    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [5])
-    assert bound == privacy.privacy_optimal(*CONSTANTS, 30 + 5 * 4)
+    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [5], smoothness=0)
+    assert bound == privacy.privacy_optimal(*CONSTANTS, 30 + 5 * 4, smoothness=0)
 
 
 def test_learning_to_convergence_costs_the_supremum():
-    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, np.inf, 4, 6, [0, 5])
-    expected = privacy.privacy_optimal(*CONSTANTS, [np.inf, 20]).sum()
+    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, np.inf, 4, 6, [0, 5], smoothness=0)
+    expected = privacy.privacy_optimal(*CONSTANTS, [np.inf, 20], smoothness=0).sum()
     assert bound == pytest.approx(expected, rel=1e-14)
 
 
 def test_releases_outside_the_records_stay_are_free():
-    inside = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [3], inserted=2)
+    inside = adaptive.deletion_adaptive_intervals(
+        *CONSTANTS, 30, 4, 6, [3], first_inserted=2, smoothness=0
+    )
     outside = adaptive.deletion_adaptive_intervals(
-        *CONSTANTS, 30, 4, 6, [0, 1, 3, 3, 6, 9], inserted=2
+        *CONSTANTS, 30, 4, 6, [0, 1, 3, 3, 6, 9], first_inserted=2, smoothness=0
     )
     assert inside == outside
 
@@ -146,17 +148,17 @@ def test_run_sums():
     unit = 3 * 1.5**2 * 0.1 / (0.2 * 50**2)
     arguments = (3, 1.5, 0.2, 50, 0.1, 100, 7)
     assert adaptive.deletion_run_sum(*arguments, 4) == pytest.approx(unit * 121)
-    assert adaptive.deletion_run_sum(*arguments, 4, inserted=2) == pytest.approx(unit * 14)
+    assert adaptive.deletion_run_sum(*arguments, 4, first_inserted=2) == pytest.approx(unit * 14)
     assert adaptive.deletion_run_sum(*arguments, 4, records=2) == pytest.approx(4 * unit * 121)
     assert adaptive.privacy_run_sum(*arguments, 4) == pytest.approx(unit * 128)
     assert adaptive.privacy_run_sum(*arguments, 0) == pytest.approx(unit * 100)
-    assert adaptive.privacy_run_sum(*arguments, 4, inserted=2) == pytest.approx(unit * 21)
+    assert adaptive.privacy_run_sum(*arguments, 4, first_inserted=2) == pytest.approx(unit * 21)
     assert adaptive.deletion_runs(0.5, 4) == 2.0
-    assert adaptive.deletion_runs(0.5, 4, inserted=3) == 0.5
+    assert adaptive.deletion_runs(0.5, 4, first_inserted=3) == 0.5
     assert adaptive.privacy_runs(0.5, 4) == 2.5
-    assert adaptive.privacy_runs(0.5, 4, inserted=4) == 0.5
+    assert adaptive.privacy_runs(0.5, 4, first_inserted=4) == 0.5
     np.testing.assert_allclose(
-        adaptive.deletion_run_sum(*arguments, [1, 2, 3], inserted=[0, 0, 2]),
+        adaptive.deletion_run_sum(*arguments, [1, 2, 3], first_inserted=[0, 0, 2]),
         unit * np.array([100, 107, 7]),
     )
 
@@ -213,18 +215,23 @@ def test_infinite_leak_is_infinite_and_not_nan():
     [
         (
             lambda: adaptive.deletion_runs(1, 0),
-            "request = 0 is not after inserted = 0; count requests",
+            "request = 0 is not after first_inserted = 0; count requests",
         ),
-        (lambda: adaptive.deletion_runs(1, 2, inserted=2), "request = 2 is not after inserted = 2"),
+        (
+            lambda: adaptive.deletion_runs(1, 2, first_inserted=2),
+            "request = 2 is not after first_inserted = 2",
+        ),
         (lambda: adaptive.deletion_adaptive(-1, 1, 1), "eps_dd = -1 is negative; give eps_dd ≥ 0."),
         (lambda: adaptive.deletion_adaptive(1, 1, 0.5), "adaptivity = 0.5 is not a whole number"),
         (
-            lambda: adaptive.deletion_adaptive_intervals(*CONSTANTS, 3, 4, 6, [1.5]),
+            lambda: adaptive.deletion_adaptive_intervals(*CONSTANTS, 3, 4, 6, [1.5], smoothness=0),
             "observed = 1.5 is not a whole number",
         ),
         (
-            lambda: adaptive.deletion_adaptive_intervals(*CONSTANTS, 3, 4, [6, 7], [1]),
-            "request and inserted are not single numbers; give one interaction a time",
+            lambda: adaptive.deletion_adaptive_intervals(
+                *CONSTANTS, 3, 4, [6, 7], [1], smoothness=0
+            ),
+            "request and first_inserted are not single numbers; give one interaction a time",
         ),
     ],
 )

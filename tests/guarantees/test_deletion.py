@@ -31,8 +31,10 @@ def test_golden_values():
     assert deletion.deletion_paper(2, *GOLDEN, 5, smoothness=1) / 2 == pytest.approx(
         0.5353, abs=5e-5
     )
-    assert deletion.deletion_optimal(2, *GOLDEN, 5) / 2 == pytest.approx(0.4375 * 0.75**10)
-    assert deletion.deletion_unrelaxed(2, *GOLDEN, 5) / 2 == pytest.approx(
+    assert deletion.deletion_optimal(2, *GOLDEN, 5, smoothness=0) / 2 == pytest.approx(
+        0.4375 * 0.75**10
+    )
+    assert deletion.deletion_unrelaxed(2, *GOLDEN, 5, smoothness=0) / 2 == pytest.approx(
         0.5 / 0.875 * np.exp(-2 * 0.875 * 0.25 * 5)
     )
 
@@ -129,52 +131,54 @@ def test_joint_deletion_of_several_records_is_attained_too():
     np.testing.assert_allclose(
         bound, records**2 * deletion.deletion_optimal(**cases), rtol=1e-12, atol=1e-290
     )
-    assert deletion.deletion_paper(2, *GOLDEN, 5, records=3) == pytest.approx(
-        9 * deletion.deletion_paper(2, *GOLDEN, 5)
+    assert deletion.deletion_paper(2, *GOLDEN, 5, records=3, smoothness=0) == pytest.approx(
+        9 * deletion.deletion_paper(2, *GOLDEN, 5, smoothness=0)
     )
 
 
 def test_without_deletion_steps_what_remains_is_the_privacy_value():
     present = np.array([1, 5, 400, np.inf])
     np.testing.assert_allclose(
-        deletion.deletion_optimal(2, *GOLDEN, 0, present_steps=present),
-        privacy.privacy_optimal(2, *GOLDEN, present),
+        deletion.deletion_optimal(2, *GOLDEN, 0, present_steps=present, smoothness=0),
+        privacy.privacy_optimal(2, *GOLDEN, present, smoothness=0),
         rtol=1e-14,
     )
-    assert deletion.deletion_unrelaxed(2, *GOLDEN, 0) == privacy.privacy_unrelaxed(
-        2, *GOLDEN, np.inf
+    assert deletion.deletion_unrelaxed(2, *GOLDEN, 0, smoothness=0) == privacy.privacy_unrelaxed(
+        2, *GOLDEN, np.inf, smoothness=0
     )
-    assert deletion.deletion_paper(2, *GOLDEN, 0) == privacy.privacy_convex(2, *GOLDEN, np.inf)
+    assert deletion.deletion_paper(2, *GOLDEN, 0, smoothness=0) == privacy.privacy_convex(
+        2, *GOLDEN, np.inf, smoothness=0
+    )
 
 
 def test_a_contraction_of_zero_forgets_in_one_step_and_not_in_none():
     # β = 0, η = 1/λ
-    value = deletion.deletion_optimal(2, 1, 1, 0.01, 100, 1.0, [0, 1, 2, np.inf])
+    value = deletion.deletion_optimal(2, 1, 1, 0.01, 100, 1.0, [0, 1, 2, np.inf], smoothness=0)
     np.testing.assert_allclose(value, [0.02, 0, 0, 0])
-    assert deletion.delete_steps_optimal(2, 1, 1, 0.01, 100, 1.0, 1e-9) == 1
-    assert deletion.delete_steps_optimal(2, 1, 1, 0.01, 100, 1.0, 0.03) == 0
+    assert deletion.delete_steps_optimal(2, 1, 1, 0.01, 100, 1.0, 1e-9, smoothness=0) == 1
+    assert deletion.delete_steps_optimal(2, 1, 1, 0.01, 100, 1.0, 0.03, smoothness=0) == 0
 
 
 def test_a_record_never_present_leaves_nothing():
-    assert deletion.deletion_optimal(2, *GOLDEN, 0, present_steps=0) == 0
-    assert deletion.deletion_unrelaxed(2, *GOLDEN, 3, present_steps=0) == 0
-    assert deletion.delete_steps_optimal(2, *GOLDEN, 0.1, present_steps=0) == 0
+    assert deletion.deletion_optimal(2, *GOLDEN, 0, present_steps=0, smoothness=0) == 0
+    assert deletion.deletion_unrelaxed(2, *GOLDEN, 3, present_steps=0, smoothness=0) == 0
+    assert deletion.delete_steps_optimal(2, *GOLDEN, 0.1, present_steps=0, smoothness=0) == 0
 
 
 def test_infinitely_many_steps_leave_nothing():
     for bound in BOUNDS:
-        assert bound(2, *GOLDEN, np.inf) == 0
+        assert bound(2, *GOLDEN, np.inf, smoothness=0) == 0
 
 
 def test_gaussian_forms():
-    eps = deletion.deletion_optimal(7, *GOLDEN, 5, present_steps=9)
-    mu = deletion.deletion_optimal_mu(*GOLDEN, 5, present_steps=9)
+    eps = deletion.deletion_optimal(7, *GOLDEN, 5, present_steps=9, smoothness=0)
+    mu = deletion.deletion_optimal_mu(*GOLDEN, 5, present_steps=9, smoothness=0)
     assert mu == pytest.approx(np.sqrt(2 * eps / 7), rel=1e-14)
-    start = deletion.deletion_optimal_mu(*GOLDEN, 0)
-    steps = deletion.delete_steps_optimal_mu(*GOLDEN, 0.01)
+    start = deletion.deletion_optimal_mu(*GOLDEN, 0, smoothness=0)
+    steps = deletion.delete_steps_optimal_mu(*GOLDEN, 0.01, smoothness=0)
     assert steps == np.ceil(np.log(start / 0.01) / -np.log(0.75))
-    assert deletion.deletion_optimal_mu(*GOLDEN, steps) <= 0.01
-    assert deletion.deletion_optimal_mu(*GOLDEN, steps - 1) > 0.01
+    assert deletion.deletion_optimal_mu(*GOLDEN, steps, smoothness=0) <= 0.01
+    assert deletion.deletion_optimal_mu(*GOLDEN, steps - 1, smoothness=0) > 0.01
 
 
 @pytest.mark.parametrize(("steps", "bound"), STEPS)
@@ -198,18 +202,20 @@ def test_a_budget_met_exactly_needs_no_further_step():
     steps = np.arange(0, 60.0)
     for contraction in (0.5, 0.4, 0.9):
         arguments = (2, 1, 1, 0.25, 8, 1 - contraction)
-        budgets = deletion.deletion_optimal(*arguments, steps)
-        np.testing.assert_array_equal(deletion.delete_steps_optimal(*arguments, budgets), steps)
+        budgets = deletion.deletion_optimal(*arguments, steps, smoothness=0)
+        np.testing.assert_array_equal(
+            deletion.delete_steps_optimal(*arguments, budgets, smoothness=0), steps
+        )
 
 
 def test_a_short_stay_needs_fewer_steps():
     present = np.array([1.0, 3, 10, 100, 1e6, np.inf])
     arguments = (2, 1, 1e-3, 4e-4, 100, 0.25)
-    needed = deletion.delete_steps_optimal(*arguments, 0.1, present_steps=present)
+    needed = deletion.delete_steps_optimal(*arguments, 0.1, present_steps=present, smoothness=0)
     assert np.all(np.diff(needed) >= 0)
     assert needed[0] < needed[-1] / 10
-    after = deletion.deletion_optimal(*arguments, needed, present_steps=present)
-    before = deletion.deletion_optimal(*arguments, needed - 1, present_steps=present)
+    after = deletion.deletion_optimal(*arguments, needed, present_steps=present, smoothness=0)
+    before = deletion.deletion_optimal(*arguments, needed - 1, present_steps=present, smoothness=0)
     assert np.all(after <= 0.1)
     assert np.all(before > 0.1)
 
@@ -319,6 +325,7 @@ def test_bad_input_is_named(bound, changed, text):
         "n": 100,
         "step_size": 0.2,
         "delete_steps": 5,
+        "smoothness": 0,
     }
     with pytest.raises(InputError, match=text):
         bound(**good | changed)
@@ -327,4 +334,4 @@ def test_bad_input_is_named(bound, changed, text):
 def test_a_budget_of_nothing_is_refused():
     for steps, _ in STEPS:
         with pytest.raises(InputError, match="eps_dd = 0 is not a positive finite number"):
-            steps(2, *GOLDEN, 0)
+            steps(2, *GOLDEN, 0, smoothness=0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 
 from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
@@ -16,28 +16,62 @@ EPSILONS = np.logspace(-12, 3, 61)
 
 def test_soundness_by_formula():
     assert inference.advantage_soundness(2, 1e-4) == pytest.approx(np.sqrt(2e-4))
-    # q = 2: 2 e^{ε/2} √2 - 1 is above 1 for every ε, so Pinsker's side decides.
-    assert inference.advantage_soundness(2, 0.3) == pytest.approx(np.sqrt(0.6))
+    assert inference.advantage_soundness(2, 0.3) == pytest.approx(np.sqrt(2) * np.exp(0.15) - 1)
+    assert inference.advantage_soundness(2, 100) == 1.0
+    assert inference.advantage_soundness(2, 0) == 0.0
+    # q = 2: the paper's 2 e^{ε/2} √2 - 1 is above 1 for every ε, so Pinsker's side decides.
+    assert inference.advantage_soundness_paper(2, 0.3) == pytest.approx(np.sqrt(0.6))
     order, eps = 1e6, 0.05
-    hockey = (
+    stated = (
         order * np.exp(eps * (order - 1) / order) / (order - 1) * (2 * (order - 1)) ** (1 / order)
         - 1
     )
-    assert hockey < np.sqrt(2 * eps)
-    assert inference.advantage_soundness(order, eps) == pytest.approx(hockey, rel=1e-10)
-    assert inference.advantage_soundness(2, 100) == 1.0
+    assert stated < np.sqrt(2 * eps)
+    assert inference.advantage_soundness_paper(order, eps) == pytest.approx(stated, rel=1e-10)
+
+
+def test_soundness_is_attained_by_two_points_and_their_even_mixture():
+    # P₀ and P₁ sit on one point each, π is uniform: R_q = log 2 at every order, and advantage 1.
+    for order in (1.5, 2.0, 7.0, 300.0):
+        holder = 2 ** (1 / order) * np.exp(np.log(2) * (order - 1) / order) - 1
+        assert holder == pytest.approx(1.0)
+        assert inference.epsilon_from_advantage_soundness(order, 1.0) == pytest.approx(
+            max(0.5, np.log(2))
+        )
+
+
+def test_soundness_holds_for_random_laws_and_a_common_comparator():
+    rng = np.random.default_rng(3)
+    tightest = 0.0
+    for _ in range(3000):
+        order = 1 + 10 ** rng.uniform(-1.5, 2)
+        size = int(rng.integers(2, 5))
+        first, second, common = rng.dirichlet(np.full(size, 10 ** rng.uniform(-1, 1)), 3) + 1e-12
+        if rng.random() < 0.5:
+            common = (first + second) / 2
+        first, second, common = (law / law.sum() for law in (first, second, common))
+        eps = max(
+            logsumexp(order * np.log(law) + (1 - order) * np.log(common)) / (order - 1)
+            for law in (first, second)
+        )
+        advantage = np.abs(first - second).sum() / 2
+        bound = inference.advantage_soundness(order, max(eps, 0.0))
+        assert advantage <= bound * (1 + 1e-9) + 1e-9
+        assert bound <= inference.advantage_soundness_paper(order, max(eps, 0.0))
+        tightest = max(tightest, advantage / bound)
+    assert tightest > 0.9
 
 
 @pytest.mark.parametrize(("order", "eps"), [(50.0, 0.01), (300.0, 0.02), (1e4, 1e-3)])
-def test_soundness_is_the_best_delta_of_its_proof(order, eps):
+def test_the_papers_soundness_is_the_best_delta_of_its_proof(order, eps):
     def at(log_delta):
         delta = np.exp(log_delta)
         return np.exp(renyi.epsilon_simple(order, eps, delta)) - 1 + 2 * delta
 
     best = minimize_scalar(at, bounds=(-40, -1e-6), method="bounded", options={"xatol": 1e-12}).fun
-    got = inference.advantage_soundness(order, eps)
+    got = inference.advantage_soundness_paper(order, eps)
     assert got == pytest.approx(min(best, np.sqrt(2 * eps)), rel=1e-9)
-    hockey = inference.epsilon_from_advantage_soundness(order, best)
+    hockey = inference.epsilon_from_advantage_soundness_paper(order, best)
     assert hockey == pytest.approx(max(eps, best**2 / 2), rel=1e-6)
 
 
@@ -56,7 +90,10 @@ def test_necessary_privacy_by_formula_and_inverse():
         (1 + delta**2) / (order * 2 ** (1 / order))
     )
     assert second > delta**4 / 2
-    assert inference.deletion_necessary(order, delta) == pytest.approx(second, rel=1e-12)
+    assert inference.deletion_necessary_paper(order, delta) == pytest.approx(second, rel=1e-12)
+    tighter = (order * np.log(1 + delta**2) - np.log(2)) / (order - 1)
+    assert tighter > second
+    assert inference.deletion_necessary(order, delta) == pytest.approx(tighter, rel=1e-12)
     assert inference.deletion_necessary(2, 0.5) == pytest.approx(0.5**4 / 2)
     grid_order, grid_delta = np.meshgrid(ORDERS, np.linspace(0.01, 0.99, 40))
     eps = inference.deletion_necessary(grid_order, grid_delta)

@@ -51,10 +51,12 @@ def test_golden_values():
     assert privacy.privacy_lipschitz(2, 1, 4e-4, 100, 0.25, 5) / 2 == pytest.approx(0.3125)
     assert privacy.privacy_paper(2, *GOLDEN, 5, smoothness=1) / 2 == pytest.approx(0.3125)
     assert privacy.privacy_paper(2, *GOLDEN, 50, smoothness=1) == privacy.privacy_convex(
-        2, *GOLDEN, 50
+        2, *GOLDEN, 50, smoothness=0
     )
-    assert privacy.privacy_unrelaxed(2, *GOLDEN, np.inf) / 2 == pytest.approx(0.5 / 0.875)
-    assert privacy.privacy_unrelaxed(2, *GOLDEN, 20) / 2 == pytest.approx(
+    assert privacy.privacy_unrelaxed(2, *GOLDEN, np.inf, smoothness=0) / 2 == pytest.approx(
+        0.5 / 0.875
+    )
+    assert privacy.privacy_unrelaxed(2, *GOLDEN, 20, smoothness=0) / 2 == pytest.approx(
         0.5 / 0.875 * (1 - np.exp(-0.875 * 0.25 * 20))
     )
 
@@ -126,7 +128,16 @@ def test_all_releases_jointly_are_attained_by_the_linear_loss():
         covariance = contraction ** np.abs(np.subtract.outer(times, times)) * variance[earlier]
         exact = order / 2 * shift @ np.linalg.solve(covariance, shift)
         bound = privacy.privacy_all_releases(
-            order, lipschitz, l2, noise_variance, n, step_size, learn, delete, requests
+            order,
+            lipschitz,
+            l2,
+            noise_variance,
+            n,
+            step_size,
+            learn,
+            delete,
+            requests,
+            smoothness=0,
         )
         assert bound == pytest.approx(exact, rel=1e-9)
 
@@ -165,14 +176,16 @@ def composed(rho):
 def test_one_step_is_the_gaussian_mechanism():
     # sensitivity η·2L/n, standard deviation √(2ησ²)
     mu = 0.1 * 2 * 1.5 / 200 / np.sqrt(2 * 0.1 * 0.03)
-    assert privacy.privacy_optimal_mu(1.5, 0.7, 0.03, 200, 0.1, 1) == pytest.approx(mu, rel=1e-13)
+    assert privacy.privacy_optimal_mu(1.5, 0.7, 0.03, 200, 0.1, 1, smoothness=0) == pytest.approx(
+        mu, rel=1e-13
+    )
     assert privacy.privacy_lipschitz_mu(1.5, 0.03, 200, 0.1, 1) == pytest.approx(mu, rel=1e-13)
     assert privacy.privacy_lipschitz_mu(1.5, 0.03, 200, 0.1, 9) == pytest.approx(3 * mu, rel=1e-13)
 
 
 def test_a_contraction_of_zero_still_has_the_privacy_value():
     # β = 0 and η = 1/λ: every step forgets everything, so each K ≥ 1 is one Gaussian mechanism.
-    value = privacy.privacy_optimal(2, 1, 1, 0.01, 100, 1.0, [0, 1, 5, np.inf])
+    value = privacy.privacy_optimal(2, 1, 1, 0.01, 100, 1.0, [0, 1, 5, np.inf], smoothness=0)
     np.testing.assert_allclose(value, [0, 0.02, 0.02, 0.02])
 
 
@@ -184,8 +197,8 @@ def test_adaptive_multiples():
 
 def test_records_multiply_by_their_square():
     for bound in (privacy.privacy_convex, privacy.privacy_unrelaxed, privacy.privacy_optimal):
-        one = bound(2, *GOLDEN, 5)
-        assert bound(2, *GOLDEN, 5, records=3) == pytest.approx(9 * one)
+        one = bound(2, *GOLDEN, 5, smoothness=0)
+        assert bound(2, *GOLDEN, 5, records=3, smoothness=0) == pytest.approx(9 * one)
 
 
 @pytest.mark.parametrize("num_steps", [3, 400, np.inf])
@@ -208,20 +221,22 @@ def test_calibrated_noise_meets_the_budget_and_no_more(num_steps):
 
 
 def test_calibrated_noise_by_formula():
-    assert privacy.noise_variance_paper(2, 0.5, 3, 0.1, 50, 0.2) == pytest.approx(
+    assert privacy.noise_variance_paper(2, 0.5, 3, 0.1, 50, 0.2, smoothness=0) == pytest.approx(
         4 * 2 * 9 / (0.1 * 0.5 * 2500)
     )
-    assert privacy.noise_variance_unrelaxed(2, 0.5, 3, 0.1, 50, 0.2) == pytest.approx(
+    assert privacy.noise_variance_unrelaxed(2, 0.5, 3, 0.1, 50, 0.2, smoothness=0) == pytest.approx(
         2 * 2 * 9 / (0.1 * 0.99 * 0.5 * 2500)
     )
-    assert privacy.noise_variance_optimal(2, 0.5, 3, 0.1, 50, 0.2) == pytest.approx(
+    assert privacy.noise_variance_optimal(2, 0.5, 3, 0.1, 50, 0.2, smoothness=0) == pytest.approx(
         2 * 9 * 1.98 / (0.1 * 0.5 * 2500)
     )
-    assert privacy.noise_variance_optimal_mu(0.7, 3, 0.1, 50, 0.2) == pytest.approx(
+    assert privacy.noise_variance_optimal_mu(0.7, 3, 0.1, 50, 0.2, smoothness=0) == pytest.approx(
         2 * 9 * 1.98 / (0.1 * 0.49 * 2500)
     )
-    variance = privacy.noise_variance_optimal_mu(0.7, 3, 0.1, 50, 0.2, 20)
-    assert privacy.privacy_optimal_mu(3, 0.1, variance, 50, 0.2, 20) == pytest.approx(0.7)
+    variance = privacy.noise_variance_optimal_mu(0.7, 3, 0.1, 50, 0.2, 20, smoothness=0)
+    assert privacy.privacy_optimal_mu(3, 0.1, variance, 50, 0.2, 20, smoothness=0) == pytest.approx(
+        0.7
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -260,34 +275,42 @@ def test_extreme_magnitudes_stay_ordered_and_monotone(
 
 
 def test_absurd_magnitudes_overflow_quietly():
-    assert privacy.privacy_optimal(1e6, 1e300, 1e-300, 1e-300, 1, 1e-3, np.inf) == np.inf
+    assert (
+        privacy.privacy_optimal(1e6, 1e300, 1e-300, 1e-300, 1, 1e-3, np.inf, smoothness=0) == np.inf
+    )
     assert privacy.privacy_lipschitz(2, 1, 1, 10, 0.1, np.inf) == np.inf
-    assert privacy.privacy_optimal(2, 0, 1, 1, 10, 0.1, np.inf) == 0.0
+    assert privacy.privacy_optimal(2, 0, 1, 1, 10, 0.1, np.inf, smoothness=0) == 0.0
     assert privacy.noise_variance_lipschitz(2, 1, 1, 10, 0.1, np.inf) == np.inf
 
 
 def test_a_small_sensitivity_is_not_lost_before_it_meets_small_noise():
     tiny = (2, 1e-170, 1e-100, 1e-250, 1, 1.0)  # L²/(λσ²) = 1e10, though L² underflows
-    assert privacy.privacy_optimal(*tiny, np.inf) == pytest.approx(4e10)
-    assert privacy.privacy_unrelaxed(*tiny, np.inf) == pytest.approx(4e10)
-    assert privacy.privacy_paper(*tiny, np.inf) == pytest.approx(8e10)
-    assert deletion.deletion_optimal(*tiny, 3) == pytest.approx(4e10)
-    assert deletion.deletion_paper(*tiny, 3) == pytest.approx(8e10)
+    assert privacy.privacy_optimal(*tiny, np.inf, smoothness=0) == pytest.approx(4e10)
+    assert privacy.privacy_unrelaxed(*tiny, np.inf, smoothness=0) == pytest.approx(4e10)
+    assert privacy.privacy_paper(*tiny, np.inf, smoothness=0) == pytest.approx(8e10)
+    assert deletion.deletion_optimal(*tiny, 3, smoothness=0) == pytest.approx(4e10)
+    assert deletion.deletion_paper(*tiny, 3, smoothness=0) == pytest.approx(8e10)
     assert privacy.privacy_lipschitz(2, 1e-170, 1e-300, 10, 1, 1e42) == pytest.approx(2.0)
-    assert privacy.noise_variance_optimal(2, 4e10, 1e-170, 1e-100, 1, 1.0) == pytest.approx(1e-250)
+    assert privacy.noise_variance_optimal(
+        2, 4e10, 1e-170, 1e-100, 1, 1.0, smoothness=0
+    ) == pytest.approx(1e-250)
     # Shrunk by one factor in L and its square in the noise, a bound stays what it was.
     shrink = 10.0 ** -np.arange(0, 161, 20)
-    values = privacy.privacy_optimal(2, 3 * shrink, 0.1, 0.2 * shrink**2, 50, 0.3, 7)
+    values = privacy.privacy_optimal(2, 3 * shrink, 0.1, 0.2 * shrink**2, 50, 0.3, 7, smoothness=0)
     finite = shrink**2 > 1e-300
     assert values[finite] == pytest.approx(values[0])
-    assert privacy.privacy_optimal(2, 1e-200, 1, 1, 10, 0.1, np.inf) > 0
+    assert privacy.privacy_optimal(2, 1e-200, 1, 1, 10, 0.1, np.inf, smoothness=0) > 0
 
 
 def test_arrays_broadcast_and_scalars_stay_floats():
-    value = privacy.privacy_optimal([[2.0], [4.0]], 1, 1, [0.1, 0.2, 0.3], 100, 0.2, 5)
+    value = privacy.privacy_optimal(
+        [[2.0], [4.0]], 1, 1, [0.1, 0.2, 0.3], 100, 0.2, 5, smoothness=0
+    )
     assert value.shape == (2, 3)
-    assert type(privacy.privacy_all_releases(2, 1, 1, 0.1, 100, 0.2, 5, 3, 2)) is float
-    assert value[1, 2] == privacy.privacy_optimal(4, 1, 1, 0.3, 100, 0.2, 5)
+    assert (
+        type(privacy.privacy_all_releases(2, 1, 1, 0.1, 100, 0.2, 5, 3, 2, smoothness=0)) is float
+    )
+    assert value[1, 2] == privacy.privacy_optimal(4, 1, 1, 0.3, 100, 0.2, 5, smoothness=0)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +356,7 @@ def test_bad_input_is_named(changed, text):
         "n": 100,
         "step_size": 0.2,
         "num_steps": 5,
+        "smoothness": 0,
     }
     for bound in (privacy.privacy_paper, privacy.privacy_unrelaxed, privacy.privacy_optimal):
         with pytest.raises(InputError, match=text):

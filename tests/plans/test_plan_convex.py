@@ -280,7 +280,8 @@ def test_clipped_glm_uses_the_clip_norm():
     clipped = ProblemConstants(loss_constants.squared(feature_norm=2.0), 0.5, clip_norm=0.3)
     plan = plan_convex(clipped, n=1000, dim=3, **BUDGETS)
     as_huber = ProblemConstants(
-        LossConstants("huberised", True, True, lipschitz=0.3, smoothness=4.0), 0.5
+        LossConstants("huberised", True, True, lipschitz=0.3, smoothness=clipped.loss.smoothness),
+        0.5,
     )
     expected = plan_convex(as_huber, n=1000, dim=3, **BUDGETS)
     assert plan.noise_variance == expected.noise_variance

@@ -51,7 +51,7 @@ def check_sane(certificate):
     assert certificate.eps_dd_adaptive <= certificate.eps_dd_records * UP + ROUNDING
     assert certificate.eps_dp_request <= certificate.eps_dp_adaptive * UP + ROUNDING
     assert certificate.eps_dp_request <= certificate.eps_dp_joint * UP + ROUNDING
-    assert Certificate.from_json(certificate.to_json()) == certificate
+    assert Certificate.from_json(certificate.to_json(), certificate.plan.problem) == certificate
     assert str(certificate)
 
 
@@ -132,7 +132,7 @@ def test_nonconvex(form, bound, n, dim, edits, adaptivity, request, order, **sha
     later = plan.certificate(adaptivity, request + 1)
     assert later.eps_dp >= certificate.eps_dp / UP
     assert later.eps_dd_adaptive >= certificate.eps_dd_adaptive / UP
-    assert Certificate.from_json(certificate.to_json()) == certificate
+    assert Certificate.from_json(certificate.to_json(), certificate.plan.problem) == certificate
 
 
 @settings(max_examples=40)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 
 from dd_jax import loss_constants
-from dd_jax.constants import DataCheck, LossConstants, ProblemConstants
+from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.plans import Plan, plan_composition, plan_convex, plan_nonconvex
 
@@ -52,7 +53,7 @@ REFUSED = {
     "a convex certificate for a non-convex loss": (
         lambda: convex(TANH),
         "tanh margin is not convex, so no convex certificate is true of it; use plan_nonconvex "
-        "(--nonconvex) if it is bounded, or plan_composition.",
+        "if it is bounded, or plan_composition.",
     ),
     "a clipped loss that is no GLM": (
         lambda: convex(ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0)),
@@ -165,20 +166,6 @@ REFUSED = {
         f"{ProblemConstants(loss_constants.logistic(), 0.2)}; plan again for the problem that is "
         f"run.",
     ),
-    "another database": (
-        lambda: convex().certificate(data_check=DataCheck(99, LOGISTIC.loss.domain)),
-        "the data check covers 99 records of the domain '‖features‖ ≤ 1, label in [-1, 1]', the "
-        "plan 100 of '‖features‖ ≤ 1, label in [-1, 1]'; check the database that is run with this "
-        "problem's loss.",
-    ),
-    "a database of a domain that is hardly larger": (
-        lambda: convex().certificate(
-            data_check=DataCheck(100, loss_constants.logistic(feature_norm=1.0000004).domain)
-        ),
-        "the data check covers 100 records of the domain '‖features‖ ≤ 1.0000004, label in [-1, "
-        "1]', the plan 100 of '‖features‖ ≤ 1, label in [-1, 1]'; check the database that is run "
-        "with this problem's loss.",
-    ),
     "more edits than records": (
         lambda: convex(edits_per_request=101).certificate(),
         "edits_per_request = 101 exceeds n = 100, but a request replaces distinct records; give "
@@ -192,7 +179,12 @@ def test_refused(name):
     make, text = REFUSED[name]
     with pytest.raises(CertificateRefused) as error:
         make()
-    assert str(error.value) == text
+    assert rough(str(error.value)) == rough(text)
+
+
+def rough(text):
+    """The text with its numbers in four digits."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
 
 
 @pytest.mark.parametrize("excess", [-0.05, -1e-6, 1e-8, 1e-6, 0.05])
@@ -306,9 +298,9 @@ BAD_INPUT = {
         "adaptivity = -1 is not a whole number ≥ 0; give 0, 1, 2, … or numpy.inf.",
     ),
     "insertion": (
-        lambda: convex().certificate(request=2, inserted=2),
-        "inserted = 2 is not before request = 2; count requests from 1, and give inserted=0 for a "
-        "record of the initial database.",
+        lambda: convex().certificate(request=2, first_inserted=2),
+        "first_inserted = 2 is not before request = 2; count requests from 1, and give "
+        "first_inserted=0 for a record of the initial database.",
     ),
     "reduction": (
         lambda: convex().certificate(reduction="paper"),

@@ -1,0 +1,159 @@
+"""What rounding does to a plan: is the law that runs the law that is certified?
+
+A certificate is about real numbers; a program rounds. Three things go wrong when noise is small
+against the spacing of floating-point numbers (the unit in the last place, ulp) at the largest model
+that the plan can reach, ‖θ‖ ≤ L/λ plus noise. With a = √(2ησ²) / ulp, one step's noise in ulps:
+
+    variance    rounding adds ulp²/12 to each step's 2ησ²: a share 1/(12a²)
+    forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, but for a
+                share 2 exp(-2π²a²) of every drift (the first term of the Fourier series of rounding
+                under a Gaussian), hence of the K_U log(1/c) that a deletion contracts by
+    influence   a sum of n gradients is rounded by up to n·u·L (u the unit roundoff), where one
+                record moves it by 2L: a share n·u
+
+The first two hold for steps that add the small terms first, θ + (noise - η∇ℒ), as
+`dd_jax.noisy_gd` does: in any other order the drift is lost before the noise arrives. They are
+estimates that tests hold to exact laws; the low bits of a float stay what they are, so nothing here
+speaks of an observer who exploits them.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dd_jax.errors import CertificateRefused
+from dd_jax.guarantees import utility
+from dd_jax.plans import conditions
+
+# Shares of the law beyond which a plan is warned of, and refused.
+SILENT, REFUSED = 0.01, 0.1
+# A sum of saturated gradients is the worst case for the influence of one record; others average
+# the rounding out, so that it is refused only where a rounding hides half of a record.
+INFLUENCE_REFUSED = 0.5
+# Below half an ulp of noise most steps do not move a model at all.
+LEAST_NOISE = 0.5
+# Models stay within this many deviations of the optimum or of the start.
+DEVIATIONS = 6
+# Releases are rounded to a grid this much finer than one step's noise. Normals of single precision
+# are 2²³ values; out to four deviations they lie closer than this grid.
+GRID = 2**-5
+# Powers of two that are left free at both ends of the range of floats.
+ROOM = 2.0**30
+
+
+class Rounding(NamedTuple):
+    """What rounding does to a plan, as shares of the certified law.
+
+    Attributes:
+        noise: a, the deviation of one step's noise in units in the last place.
+        reach: the largest model, in norm.
+        variance: what is added to the variance.
+        forgetting: what a deletion's contraction loses.
+        influence: how far rounding can change what one record does to a mean gradient.
+    """
+
+    noise: float
+    reach: float
+    variance: float
+    forgetting: float
+    influence: float
+
+
+def noise_deviation(plan) -> float:
+    """√(2ησ²), the deviation of one step's noise."""
+    return math.sqrt(2 * plan.step_size) * math.sqrt(plan.noise_variance)
+
+
+def publication_grid(plan) -> float:
+    """The power of two, at most 1/32 of one step's noise, that releases are rounded to.
+
+    Post-processing of θ: it costs nothing of the guarantee, and hides the low bits, which tell the
+    noise apart from what it was added to (the noise takes few values).
+    """
+    return 2.0 ** math.floor(math.log2(noise_deviation(plan) * GRID))
+
+
+def rounding(plan) -> Rounding:
+    """What rounding does to a plan that is run in its own type."""
+    kind = np.finfo(plan.dtype)
+    reach = _reach(plan)
+    spacing = 2.0 ** (math.floor(math.log2(reach)) - kind.nmant)
+    noise = noise_deviation(plan) / spacing
+    contracted = 1.0
+    if plan.kind == "convex":
+        contraction = min(plan.step_size * plan.problem.l2, 1 - float(kind.eps))
+        contracted += plan.delete_steps * -math.log1p(-contraction)
+    with np.errstate(all="ignore"):
+        variance = float(np.float64(1) / (12 * np.float64(noise) ** 2))
+        stuck = float(2 * np.exp(-2 * (np.pi * np.float64(noise)) ** 2))
+    return Rounding(
+        noise=noise,
+        reach=reach,
+        variance=variance,
+        forgetting=stuck * contracted,
+        influence=plan.n * float(kind.eps) / 2,
+    )
+
+
+def check(plan) -> str | None:
+    """Whether the plan's type can run it: None, or what to warn of.
+
+    Raises:
+        CertificateRefused: the law that would be run is not the one that is certified.
+    """
+    _require_range(plan)
+    found = rounding(plan)
+    shown = (
+        f"in {plan.dtype} one step's noise is {found.noise:.3g} units in the last place of a model "
+        f"of norm {found.reach:.3g} and a rounding is up to {found.influence:.3g} of one record's "
+        f"influence"
+    )
+    if (
+        found.noise < LEAST_NOISE
+        or found.forgetting > REFUSED
+        or found.influence > INFLUENCE_REFUSED
+    ):
+        raise CertificateRefused(f"{shown}, so rounding would undo the certificate; {_remedy(plan)}.")
+    if max(found.variance, found.forgetting, found.influence) <= SILENT:
+        return None
+    return (
+        f"{shown}: the variance may be off by {found.variance:.2%}, what a deletion forgets by "
+        f"{found.forgetting:.2%}; {_remedy(plan)}"
+    )
+
+
+def _reach(plan) -> float:
+    """The largest norm of a model: the optimum's L/λ, and the deviations around it."""
+    lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    spread = max(
+        utility.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
+        if plan.step_size * plan.problem.l2 < 2
+        else 0.0,
+        plan.init_variance,
+    )
+    return lipschitz / plan.problem.l2 + DEVIATIONS * math.sqrt(spread)
+
+
+def _require_range(plan) -> None:
+    """Refuse numbers that the type holds as 0, as infinity, or with few digits."""
+    kind = np.finfo(plan.dtype)
+    least, most = float(kind.tiny) * ROOM, float(kind.max) / ROOM
+    numbers = {
+        "step_size": plan.step_size,
+        "noise_variance": plan.noise_variance,
+        "one step's noise": noise_deviation(plan),
+        "the largest model": _reach(plan),
+        "n": float(plan.n),
+    }
+    for name, value in numbers.items():
+        if not least <= value <= most:
+            raise CertificateRefused(
+                f"{name} = {value:.3g} is beyond the range of {plan.dtype}; {_remedy(plan)}."
+            )
+
+
+def _remedy(plan) -> str:
+    if plan.dtype == "float32":
+        return "plan with dtype='float64' and run in 64 bits, or ask for smaller budgets"
+    return "ask for smaller budgets, a larger l2 or fewer records"

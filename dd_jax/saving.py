@@ -1,0 +1,167 @@
+"""A curator on disk: everything that must be kept to go on, and to certify what happened.
+
+That is the model as it is kept, the EDITED database (the one that was learned from still holds what
+was deleted), the number of served requests, the plan, and the history of edits and observations. Old
+releases and the records of edits are left out: they would be copies of what was to be forgotten.
+"""
+
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dd_jax.databases import expand
+from dd_jax.erm import Problem
+from dd_jax.errors import InputError
+from dd_jax.plans import Plan
+from dd_jax.types import CuratorState, Edit, Labelled, Transcript, num_records
+
+FORMAT = 1
+# What is kept of a transcript, besides the rows of its edits and what they left unchanged.
+_HISTORY = (
+    "observed",
+    "projected",
+    "rejected",
+    "projected_initially",
+    "served_before",
+    "n",
+    "plan",
+)
+
+
+def save(
+    path: str | os.PathLike, plan: Plan, state: CuratorState, *transcripts: Transcript
+) -> None:
+    """Write a curator's state, its plan and its history to one NPZ file, which `load` reads.
+
+    The file appears whole or not at all; one of the same name is replaced, and with it the records
+    that this state no longer holds.
+
+    Args:
+        path: the file.
+        plan: the plan of the curator's mechanism.
+        state: what `interact`, `drive` or `resume` returned last.
+        *transcripts: all of its transcripts, in order.
+
+    Raises:
+        InputError: a state of another plan, a database that is neither `Labelled` rows nor one
+            array, transcripts that do not lead to this state.
+    """
+    if not np.array_equal(np.asarray(state.plan), np.asarray(plan.fingerprint, np.uint32)):
+        raise InputError("the state was made under another plan; give the plan it was made under.")
+    served = sum(transcript.observed.shape[0] for transcript in transcripts)
+    if served != int(state.served):
+        raise InputError(
+            f"the state has served {int(state.served)} requests, the transcripts hold {served}; "
+            f"give all transcripts of this curator, in order."
+        )
+    database = expand(state.database)
+    if not isinstance(database, Labelled) and not hasattr(database, "shape"):
+        raise InputError(
+            f"the database is of type {type(database).__name__}; only dd.Labelled rows and single "
+            f"arrays can be saved."
+        )
+    arrays = _numbered("params", state.params) | _numbered("database", database)
+    for place, transcript in enumerate(transcripts):
+        history = {name: getattr(transcript, name) for name in _HISTORY}
+        arrays |= {f"history/{place}/{name}": np.asarray(part) for name, part in history.items()}
+        arrays[f"history/{place}/index"] = np.asarray(transcript.edits.index)
+        arrays |= _numbered(f"history/{place}/unchanged", transcript.unchanged)
+    about = {
+        "format": FORMAT,
+        "plan": plan.to_json(),
+        "labelled": isinstance(database, Labelled),
+        "served": int(state.served),
+        "transcripts": len(transcripts),
+    }
+    _write(Path(path), arrays | {"about": np.asarray(json.dumps(about))})
+
+
+def load(
+    path: str | os.PathLike, problem: Problem
+) -> tuple[Plan, CuratorState, tuple[Transcript, ...]]:
+    """The plan, the state and the transcripts that `save` wrote, for the problem that they are of.
+
+    The transcripts have neither releases nor records of edits; `Plan.certify` needs none.
+
+    Raises:
+        InputError: no such file, or one that is not whole.
+        CertificateRefused: the file's plan is not for this problem.
+    """
+    arrays = _read(Path(path))
+    try:
+        about = json.loads(str(arrays["about"]))
+        if about["format"] != FORMAT:
+            raise InputError(
+                f"{path} is of format {about['format']}, this version reads {FORMAT}; read it with "
+                f"the version that wrote it."
+            )
+        plan = Plan.from_json(about["plan"], problem)
+        database = _leaves(arrays, "database")
+        database = Labelled(*database) if about["labelled"] else database[0]
+        template = jax.eval_shape(problem.loss.template, database)
+        params = jax.tree.unflatten(jax.tree.structure(template), _leaves(arrays, "params"))
+        fits = jax.tree.map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, template, params)
+        if num_records(database) != plan.n or not all(jax.tree.leaves(fits)):
+            raise ValueError("sizes")
+        words = jnp.asarray(np.asarray(plan.fingerprint, np.uint32))
+        state = CuratorState(params, database, jnp.int32(about["served"]), words)
+        structure = jax.tree.structure(database)
+        transcripts = tuple(
+            _transcript(arrays, f"history/{place}", structure)
+            for place in range(about["transcripts"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not whole; restore it, or learn again.") from None
+    return plan, state, transcripts
+
+
+def _numbered(name: str, tree: Any) -> dict[str, np.ndarray]:
+    leaves = jax.tree.leaves(tree)
+    return {f"{name}/{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
+
+
+def _leaves(arrays: dict[str, np.ndarray], name: str) -> list[jax.Array]:
+    count = sum(key.startswith(f"{name}/") for key in arrays)
+    return [jnp.asarray(arrays[f"{name}/{place}"]) for place in range(count)]
+
+
+def _transcript(arrays: dict[str, np.ndarray], name: str, structure) -> Transcript:
+    history = {part: jnp.asarray(arrays[f"{name}/{part}"]) for part in _HISTORY}
+    unchanged = jax.tree.unflatten(structure, _leaves(arrays, f"{name}/unchanged"))
+    edits = Edit(jnp.asarray(arrays[f"{name}/index"]), None)
+    return Transcript(releases=None, edits=edits, unchanged=unchanged, **history)
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """All or nothing: written under another name in the same folder, then put in place."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+            try:
+                np.savez(file, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise InputError(f"{path} cannot be read ({error}); give what dd.save wrote.") from None

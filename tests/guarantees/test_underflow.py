@@ -1,0 +1,90 @@
+"""A positive bound never rounds to 0: extreme arguments, where single factors leave the floats."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, renyi, utility
+
+LEAST = np.finfo(np.float64).smallest_subnormal
+ANY = st.floats(-300, 300).map(lambda power: 10.0**power)
+SMALL = st.floats(-300, 0).map(lambda power: 10.0**power)
+STEPS = st.integers(1, 10**18)
+CONVEX = (
+    privacy.privacy_convex,
+    privacy.privacy_paper,
+    privacy.privacy_unrelaxed,
+    privacy.privacy_optimal,
+    deletion.deletion_paper,
+    deletion.deletion_unrelaxed,
+    deletion.deletion_optimal,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    order=st.floats(-12, 300).map(lambda power: 10.0**power),
+    size=ANY,
+    l2=SMALL,
+    noise=ANY,
+    share=SMALL,
+    n=STEPS,
+    steps=STEPS,
+)
+def test_finitely_many_steps_leave_something(order, size, l2, noise, share, n, steps):
+    step_size = 0.999 * share / l2
+    assume(np.isfinite(step_size) and step_size * l2 < 1)
+    run = (1 + order, size, l2, noise, n, step_size, steps)
+    for bound in CONVEX:
+        assert bound(*run, smoothness=0.0) > 0
+    assert deletion.deletion_optimal(*run, present_steps=1, smoothness=0.0) > 0
+
+
+def test_what_is_really_nothing_stays_nothing():
+    golden = (2, 1, 1, 4e-4, 100)
+    assert deletion.deletion_optimal(*golden, 0.25, np.inf, smoothness=0) == 0
+    assert deletion.deletion_optimal(*golden, 1.0, 1, smoothness=0) == 0  # c = 0: one step forgets
+    assert deletion.deletion_optimal(*golden, 0.25, 3, present_steps=0, smoothness=0) == 0
+    assert privacy.privacy_optimal(2, 0, 1, 1, 10, 0.1, 5, smoothness=0) == 0
+
+
+@pytest.mark.parametrize("steps", [400, 2000, 10**6, 10**300])
+def test_many_steps_leave_the_least_float(steps):
+    golden = (2, 1, 1, 4e-4, 100, 0.5)
+    for bound in (deletion.deletion_paper, deletion.deletion_unrelaxed, deletion.deletion_optimal):
+        assert 0 < bound(*golden, steps, smoothness=0) < 1e-40
+    remaining = adaptive.deletion_adaptive_intervals(
+        *golden, 5, steps, 2, [], first_inserted=1, smoothness=0
+    )
+    assert remaining > 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(eps=st.one_of(st.just(LEAST), ANY), order=ANY)
+def test_advantages_of_a_positive_divergence_are_positive(eps, order):
+    order = np.nextafter(1 + order, np.inf)
+    assert inference.advantage_soundness(order, eps) > 0
+    assert inference.advantage_soundness_paper(order, eps) > 0
+    assert inference.advantage_neighbours(eps) > 0
+    assert inference.advantage_neighbours_linear(order, eps) > 0
+    assert inference.advantage_gdp(eps) > 0
+    assert renyi.gdp_from_linear_renyi(order, eps) > 0
+    assert renyi.gdp_delta(eps, 1e300) > 0
+    assert renyi.delta_simple(2, 0.1, 1e5) > 0
+    assert renyi.delta_tight(2, 0.1, 1e5) > 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(ratio=SMALL, noise=ANY, steps=STEPS, l2=st.floats(1e-3, 1e3))
+def test_closeness_to_the_gibbs_law_and_risks_are_never_nothing(ratio, noise, steps, l2):
+    bound = ratio * noise
+    assume(0 < bound < np.inf)
+    shape = (2, l2, 1e-9, bound, noise)
+    for formula in (nonconvex.deletion_nonconvex_paper, nonconvex.deletion_nonconvex_tuned):
+        assert formula(*shape, 100, 1, 1e-5 / l2, steps, steps) > 0
+        assert formula(*shape, 100, 1, 1e-5 / l2, steps, steps, request=1) > 0
+    risks = utility.excess_risk_convex(1e-200, l2, 0.0, noise, 100, 1, 0.1 / l2, steps, steps)
+    assert risks > 0
+    assert utility.excess_risk_nonconvex(1.0, l2, 0.0, bound, noise, 1, 0.1 / l2, 0.1) > 0
+    assert utility.minimiser_shift(1e-300, 1e300, 10) > 0

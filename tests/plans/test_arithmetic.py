@@ -1,0 +1,217 @@
+"""The arithmetic check, held to exact laws: silent means within 1%, refused means that it breaks."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import soak
+
+import dd_jax as dd
+from dd_jax import noisy_gd
+from dd_jax.plans import arithmetic
+
+SEEDS = soak(512, 4096)
+MOST_STEPS = soak(2_000, 40_000)
+
+
+def verdict(plan):
+    try:
+        return "silent" if arithmetic.check(plan) is None else "warned"
+    except dd.CertificateRefused:
+        return "refused"
+
+
+def planned(problem, n, **more):
+    return dd.plan_convex(problem, n=n, dim=1, order=2, eps_dp=1.0, eps_dd=0.1, **more)
+
+
+def linear_case(kappa, n):
+    """All records pull one way, so that the model is as large as it can be: θ* = L/λ."""
+    problem = dd.Problem(dd.losses.linear(), 1 / kappa)
+    plan = planned(problem, n, step_size=1.0)
+
+    def world(record):
+        return dd.counted(jnp.array([[1.0], [record]]), np.array([n - 1, 1]))
+
+    return problem, plan, world, 1 / kappa, 1.0
+
+
+def ridge_case(kappa, n, slope):
+    """Label ridge in one direction of curvature λ + a²: a is the slope's size."""
+    problem = dd.Problem(dd.losses.squared(label_bound=1.0), 1 / (kappa - 1))
+    plan = planned(problem, n, protects="label")
+
+    def world(label):
+        rows = dd.Labelled(jnp.full((2, 1), slope), jnp.array([1.0, label]))
+        return dd.counted(rows, np.array([n - 1, 1]))
+
+    return problem, plan, world, problem.l2 + slope**2, slope
+
+
+CASES = {
+    "linear": linear_case,
+    "ridge, stiff": functools.partial(ridge_case, slope=0.9),
+    "ridge, flat": functools.partial(ridge_case, slope=0.1),
+}
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def both_worlds(keys, starts, worlds, problem, step_size, noise_variance, steps):
+    """Two worlds under the same noise."""
+
+    def run(key, start, world):
+        return noisy_gd.run(
+            key,
+            start,
+            world,
+            problem,
+            step_size=step_size,
+            noise_variance=noise_variance,
+            num_steps=steps,
+        )
+
+    return tuple(
+        jax.vmap(run, in_axes=(0, 0, None))(keys, start, world)
+        for start, world in zip(starts, worlds, strict=True)
+    )
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def exact_run(keys, start, contraction, drift, scale, steps):
+    """θ ← cθ + drift + scale·z in double precision, under the very normals of the run."""
+
+    def one(key, theta):
+        def body(theta, k):
+            z = jax.random.normal(noisy_gd.step_key(key, k), (1,), jnp.float32)
+            return contraction * theta + (drift + scale * z.astype(jnp.float64)), None
+
+        return jax.lax.scan(body, theta, jnp.arange(steps))[0]
+
+    return jax.vmap(one)(keys, start)
+
+
+def laws(case, kappa, n):
+    """Mean shifts with the record there and after its deletion, and the variance, as ratios to the
+    exact law; with the errors of the mean shifts."""
+    problem, plan, world, curvature, slope = case(kappa, n)
+    step = plan.step_size
+    contraction = 1 - step * curvature
+    variance = 2 * step * plan.noise_variance / (1 - contraction**2)
+    optimum = slope * (n - 1) / n / curvature
+    normal = jax.random.normal(jax.random.key(0), (SEEDS, 1))
+    start = jnp.float32(optimum) + jnp.float32(math.sqrt(variance)) * normal
+    present = min(MOST_STEPS, math.ceil(2 / (step * curvature)))
+    gone = min(MOST_STEPS, plan.delete_steps, present)
+    numbers = (problem, np.float32(step), np.float32(plan.noise_variance))
+    keys = jax.random.split(jax.random.key(1), (2, SEEDS))
+    held = both_worlds(keys[0], (start, start), (world(1.0), world(-1.0)), *numbers, steps=present)
+    left = both_worlds(keys[1], held, (world(0.0),) * 2, *numbers, steps=gone)
+    with jax.enable_x64(True):
+        scale = math.sqrt(2 * step * plan.noise_variance)
+        drift = step * slope * (n - 1) / n
+        kept = [jax.random.wrap_key_data(jax.random.key_data(key)) for key in keys]
+        reference = np.asarray(start, np.float64)
+        reference = exact_run(
+            kept[0], reference, contraction, drift + step * slope / n, scale, steps=present
+        )
+        reference = exact_run(kept[1], reference, contraction, drift, scale, steps=gone)
+        reference = np.asarray(reference)
+    insertion = 2 * step * slope / n * (1 - contraction**present) / (1 - contraction)
+    shifts = []
+    for pair, exact in ((held, insertion), (left, insertion * contraction**gone)):
+        difference = np.asarray(pair[0], np.float64) - np.asarray(pair[1], np.float64)
+        shifts.append((difference.mean() / exact, difference.std() / math.sqrt(SEEDS) / abs(exact)))
+    # Under the same normals the two variances differ by what rounding added, and little else.
+    return shifts, np.var(np.asarray(left[0], np.float64)) / np.var(reference), verdict(plan)
+
+
+GRID = [
+    (name, kappa, n)
+    for name in CASES
+    for kappa in soak((2, 100, 10_000), (2, 10, 100, 1000, 10_000, 100_000))
+    for n in soak((100, 100_000), (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kappa", "n"), GRID)
+def test_where_the_check_is_silent_single_precision_follows_the_exact_law(name, kappa, n):
+    shifts, variance, said = laws(CASES[name], kappa, n)
+    if said != "silent":
+        pytest.skip(f"{said}: no promise of 1% is made")
+    for ratio, error in shifts:
+        assert abs(ratio - 1) <= 0.01 + 4 * error
+    assert abs(variance - 1) <= 0.01 + 4 * 0.1 / math.sqrt(SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "kappa", "n", "share"),
+    [("linear", 10_000, 1_000_000, 1.1), ("ridge, flat", 2, 10_000_000, 1.1)],
+)
+def test_where_it_refuses_more_is_left_than_certified(name, kappa, n, share):
+    """Steps that do not move a model forget less; sums that lose a record's digits gain others."""
+    (_, (ratio, error)), _, said = laws(CASES[name], kappa, n)
+    assert said == "refused"
+    assert ratio - 4 * error > share or ratio + 4 * error < 1 / share
+
+
+def test_the_old_order_of_operations_breaks_what_the_check_allows(monkeypatch):
+    """θ - η∇ℒ + noise, from the left: the drift is rounded away. A control of the tests above."""
+
+    def from_the_left(params, update, noise, step_size, noise_variance):
+        return params - step_size * update + jnp.sqrt(2 * step_size * noise_variance) * noise
+
+    assert verdict(linear_case(10_000, 100_000)[1]) == "silent"
+    monkeypatch.setattr(noisy_gd, "_move", from_the_left)
+    fresh = jax.jit(both_worlds.__wrapped__, static_argnames="steps")
+    monkeypatch.setitem(laws.__globals__, "both_worlds", fresh)
+    (_, (ratio, error)), _, _ = laws(linear_case, 10_000, 100_000)
+    assert abs(ratio - 1) - 4 * error > 0.05
+
+
+def test_numbers_beyond_the_range_of_singles_are_refused_and_doubles_hold_them():
+    problem = dd.Problem(dd.losses.logistic(), 0.1)
+    for order in (1e40, 1e60):
+        budgets = {"n": 100, "dim": 3, "order": order, "eps_dp": 1.0, "eps_dd": 0.1}
+        assert verdict(dd.plan_convex(problem, **budgets)) == "refused"
+        assert verdict(dd.plan_convex(problem, dtype="float64", **budgets)) != "refused"
+
+
+def test_a_clipped_softmax_with_too_little_noise_is_refused():
+    """Composition plans too: n = 2·10⁹ leaves a handful of values for a model."""
+    problem = dd.Problem(dd.losses.softmax(num_classes=3), 0.01, 1.0)
+    numbers = {
+        "dim": 6,
+        "order": 2,
+        "eps_dp": 1.0,
+        "learn_steps": 50,
+        "delete_steps": 5,
+        "num_requests": 2,
+        "step_size": 0.5,
+    }
+    plan = dd.plan_composition(problem, n=2_000_000_000, **numbers)
+    assert verdict(plan) == "refused"
+    with pytest.raises(dd.CertificateRefused, match="float64"):
+        noisy_gd.mechanism(problem, plan)
+    assert verdict(dd.plan_composition(problem, n=2000, **numbers)) == "silent"
+
+
+def test_a_nonconvex_plan_is_checked_too():
+    problem = dd.Problem(dd.losses.tanh_margin(), 0.77)
+    plan = dd.plan_nonconvex(problem, n=1000, dim=2, order=2, eps_dp=1.0, eps_dd=0.5)
+    assert verdict(plan) == "silent"
+    tiny = dd.plan_composition(
+        problem,
+        n=10**9,
+        dim=2,
+        order=2,
+        eps_dp=1.0,
+        learn_steps=10,
+        delete_steps=1,
+        num_requests=1,
+        step_size=0.1,
+    )
+    assert verdict(tiny) == "refused"

@@ -1,0 +1,122 @@
+"""A curator on disk: what is saved goes on, is certified, and holds nothing that was deleted."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import signed
+
+import dd_jax as dd
+from dd_jax.noisy_gd import mechanism
+
+LOSS = dd.losses.logistic()
+PROBLEM = dd.Problem(LOSS, 0.1)
+N = 30
+PLAN = dd.plan_convex(PROBLEM, n=N, dim=4, order=2, eps_dp=1.0, eps_dd=0.1)
+CURATOR = mechanism(PROBLEM, PLAN)
+
+
+def deleting(database, *rows):
+    return lambda request, release: dd.deletion(LOSS, database, [rows[request - 1]])
+
+
+@pytest.fixture
+def served():
+    database = signed(N, 4)
+    respond = deleting(database, 3, 7, 9, 3)
+    state, transcript = dd.drive(
+        jax.random.key(0), CURATOR, respond, database, num_requests=2, observe=(0,)
+    )
+    return database, respond, state, transcript
+
+
+@pytest.mark.parametrize("form", ["plain", "counted"])
+def test_what_is_loaded_goes_on_as_if_nothing_had_happened(served, form, tmp_path):
+    database, respond, state, transcript = served
+    if form == "counted":
+        state, transcript = dd.drive(
+            jax.random.key(0),
+            CURATOR,
+            respond,
+            dd.compress(database),
+            num_requests=2,
+            observe=(0,),
+        )
+    path = tmp_path / "curator.npz"
+    dd.save(path, PLAN, state, transcript)
+    plan, loaded, history = dd.load(path, PROBLEM)
+    assert plan == PLAN
+    one, first = dd.resume(jax.random.key(1), CURATOR, respond, state, num_requests=1)
+    other, second = dd.resume(jax.random.key(1), CURATOR, respond, loaded, num_requests=1)
+    np.testing.assert_allclose(one.params, other.params, rtol=1e-5)
+    before = PLAN.certify([transcript, first], request=3, row=9)
+    after = PLAN.certify([*history, second], request=3, row=9)
+    assert before == after
+    assert before.observed == (0,)
+
+
+def test_the_file_holds_no_byte_of_a_deleted_record(served, tmp_path):
+    database, _, state, transcript = served
+    path = tmp_path / "curator.npz"
+
+    def hits(record):
+        return np.asarray(record).tobytes() in path.read_bytes()
+
+    dd.save(path, PLAN, state, transcript)
+    assert hits(database.features[0])  # a record that stays is found, so the scan can see
+    assert not hits(database.features[3])
+    assert not hits(database.features[7])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_state_and_transcripts_that_do_not_belong_together_are_refused(served, tmp_path):
+    _, _, state, transcript = served
+    path = tmp_path / "curator.npz"
+    other = dd.plan_convex(PROBLEM, n=N, dim=4, order=2, eps_dp=2.0, eps_dd=0.1)
+    with pytest.raises(dd.InputError, match="another plan"):
+        dd.save(path, other, state, transcript)
+    for transcripts in ((), (transcript, transcript)):
+        with pytest.raises(dd.InputError, match="transcripts"):
+            dd.save(path, PLAN, state, *transcripts)
+    assert not path.exists()
+    dd.save(path, PLAN, state, transcript)
+    with pytest.raises(dd.CertificateRefused):
+        dd.load(path, dd.Problem(LOSS, 0.2))
+
+
+def test_damaged_and_missing_files_are_refused(served, tmp_path):
+    _, _, state, transcript = served
+    path = tmp_path / "curator.npz"
+    with pytest.raises(dd.InputError, match="does not exist"):
+        dd.load(path, PROBLEM)
+    dd.save(path, PLAN, state, transcript)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for cut in rng.integers(0, len(whole) - 1, 40):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(dd.InputError):
+            dd.load(path, PROBLEM)
+    np.savez(path, about=np.asarray("[]"))
+    with pytest.raises(dd.InputError):
+        dd.load(path, PROBLEM)
+    with pytest.raises(dd.InputError, match="cannot be written"):
+        dd.save(tmp_path / "no" / "folder.npz", PLAN, state, transcript)
+
+
+def test_saving_again_replaces_the_file_at_once(served, tmp_path, monkeypatch):
+    database, respond, state, transcript = served
+    path = tmp_path / "curator.npz"
+    dd.save(path, PLAN, state, transcript)
+    later, more = dd.resume(jax.random.key(1), CURATOR, respond, state, num_requests=1)
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        dd.save(path, PLAN, later, transcript, more)
+    monkeypatch.undo()
+    assert int(dd.load(path, PROBLEM)[1].served) == 2
+    assert list(tmp_path.iterdir()) == [path]
+    dd.save(path, PLAN, later, transcript, more)
+    assert int(dd.load(path, PROBLEM)[1].served) == 3
+    assert np.asarray(database.features[9]).tobytes() not in path.read_bytes()
+    jnp.asarray(later.params)
