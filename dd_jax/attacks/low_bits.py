@@ -126,8 +126,9 @@ def deleted_trial(
 ) -> Transition:
     """The target is deleted over an overlay; the observer sees releases from then on.
 
-    Every later request deletes the target's row again, which changes nothing. The observer serves
-    each candidate's deletion herself, to hold the database in the very form that the curator has.
+    Every later request deletes the target's row again, which changes nothing. The observer replays
+    them on each candidate's database, to hold it at every request in the very form that the curator
+    had (`spy`).
     """
 
     def act(key, memory, observation):
@@ -135,18 +136,41 @@ def deleted_trial(
         return memory, null_edit(database, TARGET_ROW)
 
     again = Requester(init=lambda key: (), act=act)
+
+    def serve(key, served, rows):
+        return interact(key, served, again, rows, num_requests=releases + 1, overlay=True)
+
     play_key, *own_keys = jax.random.split(key, 3)
+    seen = serve(play_key, curator, database)[1].releases[1:]
+    watch = spy(problem, seen)
+    slopes = [
+        serve(own, watch, world)[0].params.slopes[1:]
+        for own, world in zip(own_keys, worlds, strict=True)
+    ]
+    return Transition(seen[:-1], seen[1:], jnp.stack(slopes, axis=1))
 
-    def serve(key, rows, requests):
-        return interact(key, curator, again, rows, num_requests=requests, overlay=True)
 
-    seen = serve(play_key, database, releases + 1)[1].releases[1:]
-    forms = [serve(own, world, 1)[0].database for own, world in zip(own_keys, worlds, strict=True)]
+class Watched(NamedTuple):
+    """Requests served so far, and the gradient at each of them."""
 
-    def slopes(params):
-        return jnp.stack([gradient(problem, params, form) for form in forms])
+    count: Array
+    slopes: Array
 
-    return Transition(seen[:-1], seen[1:], jax.lax.map(slopes, seen[:-1]))
+
+def spy(problem: Problem, releases: Array) -> Mechanism:
+    """A curator that runs no step: request k + 1 writes down ∇ℒ at the k-th of these releases."""
+
+    def learn(key, database):
+        del key, database
+        return Watched(jnp.zeros((), jnp.int32), jnp.zeros_like(releases))
+
+    def delete(key, database, edit, state):
+        del key
+        params = releases[jnp.maximum(state.count - 1, 0)]
+        slope = gradient(problem, params, apply_edit(database, edit))
+        return Watched(state.count + 1, state.slopes.at[state.count].set(slope))
+
+    return Mechanism(learn, delete, domain=problem.loss.domain)
 
 
 def kept_slope(problem: Problem, params: Array, database: Labelled) -> Array:
@@ -309,7 +333,7 @@ def run(
     """Advantage of reading a label from the low bits, in every case, beside the certificate."""
     _check(n, releases)
     problem, plan = make_plan(n, l2, eps_dp, eps_dd, order)
-    scene_key, play_key, steps_key = jax.random.split(key, 3)
+    scene_key, play_key, steps_key, excess_key = jax.random.split(key, 4)
     scene = make_scene(scene_key, plan, problem)
     found = measure(play_key, scene, seeds, releases, confidence)
     case, estimate = found[0]
@@ -325,6 +349,7 @@ def run(
             "noise_deviation": float(scene.step.scale),
             "grid": scene.step.grid,
             **low_bits_steps.one_step_advantages(steps_key, plan),
+            **low_bits_steps.two_step_excess(excess_key, plan),
         },
     )
 

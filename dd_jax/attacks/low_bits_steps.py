@@ -1,4 +1,4 @@
-"""The low bits after two and three steps, in one dimension: little is left to read.
+"""The low bits after two and three steps, in one dimension: a little is left, unless on a grid.
 
 With K steps between two releases there are 2^(23K) ways from one to the other. The likelihood of
 a release is the share of the first K - 1 draws, times the exact count of last draws, that end in
@@ -31,6 +31,8 @@ OWN_RUNS = 32
 # Half of what contracts in one step: the steps before the last still count.
 CONTRACTION = 0.5
 PATHS = 4096
+# Of `two_step_excess`.
+STRIDE, RUNS = 16, 8
 
 
 def make_plan(like: Plan, steps: int) -> Plan:
@@ -117,6 +119,28 @@ def one_step_advantages(key: Array, like: Plan) -> dict[str, float]:
         "exact_one_step_as_it_is": best(rounded=False),
         "exact_one_step_on_a_grid": best(rounded=True),
         "exact_one_step_real_numbers": float(inference.advantage_gdp(shift)),
+    }
+
+
+def two_step_excess(key: Array, like: Plan) -> dict[str, float]:
+    """How far the log likelihood ratio of two steps is from that of real numbers, root mean square.
+
+    Every `STRIDE`-th of the 2²³ first draws is tried.
+    """
+    plan = make_plan(like, 2)
+    step, l2 = Step.of(plan), np.float32(plan.problem.l2)
+    own_key, play_key = jax.random.split(key)
+    how, _ = own_runs(own_key, plan)
+    draws = float_lattice.quantiles()[None, ::STRIDE]
+    excess = {"as_it_is": [], "on_a_grid": []}
+    for before, after, slopes in zip(*play(play_key, plan, 0, RUNS, rounded=False), strict=True):
+        rounded = np.float32(np.rint(after / step.grid) * step.grid)
+        for name, release in zip(excess, (after, rounded), strict=True):
+            found = log_ratio(how, draws, before, release, slopes, step, l2)
+            excess[name].append(found - real_log_ratio(plan, before, release, slopes))
+    return {
+        f"two_steps_log_ratio_off_{name}": float(np.sqrt(np.mean(np.square(values))))
+        for name, values in excess.items()
     }
 
 
