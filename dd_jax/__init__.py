@@ -100,7 +100,6 @@ _NAMES = {
     "interact": "interaction",
     "load": "saving",
     "neighbours": "ensemble",
-    "on_host": "host_rows",
     "over_seeds": "ensemble",
     "plan_composition": "plans",
     "plan_convex": "plans",

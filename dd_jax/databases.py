@@ -3,18 +3,22 @@
     Counted     distinct records with multiplicities: a step costs their number, not n
     Overlay     a shared database and the rows that edits replaced in it
     RowShard    the rows that one device of a mesh holds (`dd_jax.sharding`)
-    HostRows    rows that stay in host memory or in a file (`dd_jax.host_rows`)
+
+In every form a row has the number that the caller gave it. Each form says what it is made of
+(`parts`), and the gradient is a sum over parts.
 
 Under a vmap over seeds, edits that depend on the seed would copy a plain database for every seed,
-n·d·S numbers; an overlay keeps the base once and carries n·d + 2·S·i·r·d for i requests of r rows.
-The forms nest. Each says what it is made of (`parts`), and the gradient is a sum over parts: an
-overlay adds its new records and takes away those they replaced, so that it equals the plain form up
-to rounding.
+n·d·S numbers; an overlay keeps the base once and carries S·i·r·d numbers for i requests of r rows,
+and n·S bytes that say which rows of the base still count. A replaced row counts exactly 0 times, so
+that not even a rounding of its record reaches a later model. The record itself lies in the base
+until `compact` makes a form without it.
 """
 
 import dataclasses
 import functools
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +34,7 @@ from dd_jax.types import (
     acceptable_rows,
     check_finite,
     check_records_match,
+    is_concrete,
     num_records,
 )
 
@@ -67,79 +72,131 @@ def check(domain: Domain, database: PyTree) -> None:
     """
     if num_records(database) < 1:
         raise InputError("the database is empty; give at least one record.")
-    if isinstance(database, Form):
-        database.check(domain)
+    if isinstance(database, Compact):
+        for records in database.stored():
+            _check_records(domain, records)
     else:
-        check_finite(database)
-        domain.check(database)
+        _check_records(domain, database)
+
+
+def _check_records(domain: Domain, records: PyTree) -> None:
+    check_finite(records)
+    domain.check(records)
+
+
+def compact(database: PyTree) -> PyTree:
+    """The same rows with every edit made, and nothing of the records that were replaced.
+
+    Plain rows are overwritten; distinct records that no row has any more are blanked, and dropped
+    where their values are known; split rows are overwritten on the device that holds them.
+
+    Under a vmap over seeds this is a database for each seed, n·d·S numbers: the compiler leaves it
+    out where nobody uses it.
+    """
+    if not isinstance(database, Overlay):
+        return database
+    if isinstance(database.base, Form):
+        return database.base.overwritten(database)
+    return _put_slots(database.base, database, database.index, num_records(database))
+
+
+def expand(database: PyTree) -> PyTree:
+    """The plain form of a database: one row per record, in order, with every edit made."""
+    database = compact(database)
+    if not isinstance(database, Compact):
+        return database
+    return rows_of(database, jnp.arange(num_records(database)))
 
 
 class Form(Compact):
-    """What the forms share: an edit lies in slots of its own, on top."""
+    """What a form other than an overlay is: records that lie somewhere, and where each row does."""
 
-    def apply_edit(self, edit: Edit) -> "Overlay":
-        """𝒟 ∘ u."""
-        return overlay(self, edit.index.shape[0]).write(0, edit)
+    record: PyTree
+
+    @abstractmethod
+    def where(self, index: Array) -> Array:
+        """Which of the held records these rows have; their number for rows of another device."""
+
+    @abstractmethod
+    def overwritten(self, slots: "Overlay") -> "Form":
+        """This form with the slots' records in their rows, and without those that they replaced."""
+
+    def example(self) -> PyTree:
+        """The records that are held."""
+        return self.record
 
     def stored(self) -> tuple[PyTree, ...]:
-        """The records that are held, for a look at their values."""
-        return (self.example(),)
+        """The same."""
+        return (self.record,)
 
-    def check(self, domain: Domain) -> None:
-        """Refuse NaN and records outside the domain, naming the row."""
-        for records in self.stored():
-            check_finite(records)
-            domain.check(records)
+    def project(self, domain: Domain) -> tuple["Form", Array]:
+        """Every record moved into the domain, and how many were outside."""
+        (part,) = self.parts()
+        record, inside = domain.project(self.record)
+        return dataclasses.replace(self, record=record), _count_outside(inside, part)
+
+    def apply_edit(self, edit: Edit) -> "Form":
+        """𝒟 ∘ u; the replaced records are gone (`compact`)."""
+        return compact(overlay(self, edit.index.shape[0]).write(edit))
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("record", "count"), meta_fields=("total",)
+    jax.tree_util.register_dataclass,
+    data_fields=("record", "count", "ends", "place"),
+    meta_fields=("total",),
 )
 @dataclass(frozen=True)
 class Counted(Form):
-    """Distinct records and how often each occurs; build it with `compress`.
+    """Distinct records and how often each occurs; build it with `compress` or `counted`.
 
-    Row numbers are those of the expanded database: record 0 fills the first count[0] rows, and so
-    on. Edits lay an `Overlay` over it.
+    Rows keep the caller's numbers: the j-th run of equal rows ends before row ends[j] and has
+    record place[j]. (Runs, because one number for each row would be n of them.)
 
     Attributes:
         record: distinct records, leaves with leading axis m.
         count: multiplicities, whole numbers.
-        total: n, their sum (static).
+        ends, place: the runs; a run may have no rows.
+        total: n, the sum of the counts (static).
     """
 
     record: PyTree
     count: Array
+    ends: Array
+    place: Array
     total: int
 
     def size(self) -> int:
         """N, the number of records."""
         return self.total
 
-    def example(self) -> PyTree:
-        """The distinct records."""
-        return self.record
+    def where(self, index: Array) -> Array:
+        """Which distinct record each row has."""
+        return _of_run(self.ends, self.place, index)
 
     def rows(self, index: Array) -> PyTree:
-        """The records at rows of the expanded database."""
-        place = jnp.searchsorted(jnp.cumsum(self.count), index, side="right")
-        return jax.tree.map(lambda leaf: leaf[place], self.record)
+        """The records at these rows."""
+        return jax.tree.map(lambda leaf: leaf[self.where(index)], self.record)
 
     def parts(self) -> tuple[Part, ...]:
         """One part: the distinct records, weighted by their counts."""
         return (Part(self.record, self.count),)
 
-    def project(self, domain: Domain) -> tuple["Counted", Array]:
-        """Every record moved into the domain, and how many were outside."""
-        record, inside = domain.project(self.record)
-        outside = jnp.sum(jnp.where(inside, 0, self.count), dtype=jnp.int32)
-        return Counted(record, self.count, self.total), outside
+    def overwritten(self, slots: "Overlay") -> "Counted":
+        """The slots' records are distinct records more; those that no row has are no more."""
+        first = self.count.shape[0]
+        number = first + jnp.arange(slots.index.shape[0], dtype=self.place.dtype)
+        ends, place = _cut_runs(self.ends, self.place, slots, number)
+        record = jax.tree.map(_join, self.record, slots.record)
+        if is_concrete((record, ends, place)):
+            return _distinct(record, np.asarray(ends), np.asarray(place))
+        count = _join(slots.left, slots.written.astype(slots.left.dtype))
+        return Counted(_blank_unused(record, count), count, ends, place, self.total)
 
 
 def compress(database: PyTree) -> Counted:
     """The distinct records of a database with their multiplicities, on the host.
 
-    `expand` gives back the same records in another order: equal ones stand together.
+    Rows keep their numbers: `expand` gives back the same rows in the same order.
 
     Raises:
         InputError: the database has no rows, or is in another form already.
@@ -151,17 +208,41 @@ def compress(database: PyTree) -> Counted:
     n = num_records(database)
     if n == 0:
         raise InputError("the database has no rows; give at least one record.")
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(database)]
-    raw = [np.ascontiguousarray(leaf).reshape(n, -1).view(np.uint8) for leaf in leaves]
-    _, first, count = np.unique(
-        np.concatenate(raw, axis=1), axis=0, return_index=True, return_counts=True
+    return _distinct(database, np.arange(1, n + 1), np.arange(n))
+
+
+def _distinct(record: PyTree, ends: np.ndarray, place: np.ndarray) -> Counted:
+    """The database of these runs: distinct records, in the order of their first rows, whole runs.
+
+    Records that no row has are left out.
+    """
+    some = np.diff(ends, prepend=0) > 0
+    ends, place = ends[some], place[some]
+    used, place = np.unique(place, return_inverse=True)
+    leaves, structure = jax.tree.flatten(record)
+    rows = [np.ascontiguousarray(np.asarray(leaf)[used]) for leaf in leaves]
+    raw = np.concatenate([row.reshape(len(used), -1).view(np.uint8) for row in rows], axis=1)
+    # As one value per row: they are told apart by their bytes.
+    values = np.ascontiguousarray(raw).view(np.dtype((np.void, raw.shape[1])))[:, 0]
+    _, first, same = np.unique(values, return_index=True, return_inverse=True)
+    _, first_run, place = np.unique(same[place], return_index=True, return_inverse=True)
+    order = np.argsort(first_run)
+    place = np.argsort(order)[place]
+    whole = np.append(place[1:] != place[:-1], True)
+    ends, place = ends[whole], place[whole]
+    count = np.zeros(len(order), np.int32)
+    np.add.at(count, place, np.diff(ends, prepend=0).astype(np.int32))
+    return Counted(
+        structure.unflatten([jnp.asarray(row[first[order]]) for row in rows]),
+        jnp.asarray(count),
+        jnp.asarray(ends, jnp.int32),
+        jnp.asarray(place, jnp.int32),
+        int(ends[-1]),
     )
-    record = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[first]), database)
-    return Counted(record, jnp.asarray(count, jnp.int32), n)
 
 
 def counted(record: PyTree, count) -> Counted:
-    """Records with given multiplicities.
+    """Records with given multiplicities: record 0 fills the first count[0] rows, and so on.
 
     Raises:
         InputError: counts that are not one whole number ≥ 0 per record, or that sum to nothing.
@@ -173,38 +254,52 @@ def counted(record: PyTree, count) -> Counted:
             f"count has dtype {number.dtype} and shape {number.shape} for {num_records(record)} "
             f"records; give one whole number ≥ 0 per record, not all zero."
         )
-    return Counted(record, jnp.asarray(number, jnp.int32), int(number.sum()))
+    return Counted(
+        record,
+        jnp.asarray(number, jnp.int32),
+        jnp.asarray(np.cumsum(number), jnp.int32),
+        jnp.arange(len(number), dtype=jnp.int32),
+        int(number.sum()),
+    )
 
 
-def expand(database: PyTree) -> PyTree:
-    """The plain form of a database: one row per record, with every edit made."""
-    if not isinstance(database, Compact):
-        return database
-    return rows_of(database, jnp.arange(num_records(database)))
+def _of_run(ends: Array, place: Array, index: Array) -> Array:
+    """The place of the run that each row is in."""
+    return place[jnp.searchsorted(ends, index, side="right")]
+
+
+def _cut_runs(ends: Array, place: Array, slots: "Overlay", number: Array) -> tuple[Array, Array]:
+    """The runs with each slot's row as a run of its own, whose record has the slot's number."""
+    total = slots.size()
+    row = jnp.where(slots.written, slots.index, total)
+    cuts = jnp.sort(jnp.concatenate([ends, row, jnp.minimum(row + 1, total)]))
+    last = cuts - 1  # the last row of a run; a run of no rows is never looked up
+    order = jnp.argsort(row)
+    slot = order[jnp.minimum(jnp.searchsorted(row[order], last), len(order) - 1)]
+    return cuts, jnp.where(row[slot] == last, number[slot], _of_run(ends, place, last))
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("base", "index", "record", "previous", "written"),
+    data_fields=("base", "left", "index", "record", "written"),
     meta_fields=(),
 )
 @dataclass(frozen=True)
-class Overlay(Form):
+class Overlay(Compact):
     """A database that is not touched, and slots for the records that replace some of its rows.
 
-    A slot remembers the record that it replaced, so that a row can be replaced again and again.
-
     Attributes:
-        base: the database below, of any form.
+        base: the database below: plain rows, or a form that is no overlay.
+        left: how often each of the base's records still counts; 0 for a row that was replaced.
         index: (slots,) rows; of no meaning where nothing was written.
-        record: the records put there. previous: the records that they replaced.
-        written: (slots,) which slots are in use.
+        record: the records put there.
+        written: (slots,) which slots are in use: the first ones, each for another row.
     """
 
     base: PyTree
+    left: Array
     index: Array
     record: PyTree
-    previous: PyTree
     written: Array
 
     def size(self) -> int:
@@ -224,82 +319,115 @@ class Overlay(Form):
         return (*base, jax.tree.map(lambda leaf: leaf[used], self.record))
 
     def rows(self, index: Array) -> PyTree:
-        """The records at these rows: the last one written there, or the base's."""
-        slot = jnp.arange(self.index.shape[0])
-        here = (index[:, None] == self.index) & self.written
-        last = jnp.max(jnp.where(here, slot, -1), axis=1)
+        """The records at these rows: the one written there, or the base's."""
+        found, slot = self._slot_of(index)
         below = rows_of(self.base, index)
-        return jax.tree.map(lambda old, new: _choose(last >= 0, new[last], old), below, self.record)
+        return jax.tree.map(lambda old, new: _choose(found, new[slot], old), below, self.record)
 
     def parts(self) -> tuple[Part, ...]:
-        """The base's parts, then the new records (+1) and those that they replaced (-1)."""
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.record, self.previous)
-        sign = self.written.astype(jnp.int32)
-        return (*parts(self.base), Part(both, jnp.concatenate([sign, -sign])))
+        """What is left of the base, and the slots in use."""
+        (base,) = parts(self.base)
+        return (base._replace(weight=self.left), Part(self.record, self.written))
 
     def project(self, domain: Domain) -> tuple["Overlay", Array]:
-        """Every record moved into the domain, and how many of the base were outside."""
-        base, outside = project(domain, self.base)
-        record, previous = domain.project(self.record)[0], domain.project(self.previous)[0]
-        return Overlay(base, self.index, record, previous, self.written), outside
+        """Every record moved into the domain, and how many rows were outside."""
+        held, slots = self.parts()
+        below, inside = domain.project(held.records)
+        record, inside_slots = domain.project(self.record)
+        outside = _count_outside(inside, held) + _count_outside(inside_slots, slots)
+        if isinstance(self.base, Form):
+            below = dataclasses.replace(self.base, record=below)
+        return dataclasses.replace(self, base=below, record=record), outside
 
-    def write(self, first, edit: Edit) -> "Overlay":
-        """The edit in the slots from `first` on; rows out of range or named twice are dropped."""
+    def apply_edit(self, edit: Edit) -> "Overlay":
+        """𝒟 ∘ u, in slots of its own; see `compact`."""
+        return overlay(self, edit.index.shape[0]).write(edit)
+
+    def write(self, edit: Edit) -> "Overlay":
+        """The edit in free slots, or in those that its rows have already.
+
+        Rows out of range or named twice are dropped. In compiled code, where nothing can be raised,
+        a row without a slot would leave the sums all the same.
+
+        Raises:
+            InputError: more rows than there are free slots.
+        """
         check_records_match(self, edit)
         accepted = acceptable_rows(edit.index, self.size())
-        previous = self.rows(jnp.where(accepted, edit.index, 0))
-
-        def put(old, new):
-            return jax.lax.dynamic_update_slice_in_dim(old, new, first, axis=0)
-
+        known, slot = self._slot_of(edit.index)
+        fresh = accepted & ~known
+        free = jnp.sum(self.written, dtype=jnp.int32) + jnp.cumsum(fresh, dtype=jnp.int32) - 1
+        slots = self.index.shape[0]
+        slot = jnp.where(known, slot, free)
+        beyond = jnp.any(accepted & (slot >= slots))
+        if is_concrete(beyond) and bool(beyond):
+            raise InputError(
+                f"the edit needs more than the overlay's {slots} slots; use dd.apply_edit, which "
+                f"adds its own."
+            )
+        slot = jnp.where(accepted, slot, slots)
+        nowhere = self.left.shape[0]
+        replaced = jnp.where(fresh, _where(self.base, jnp.where(fresh, edit.index, 0)), nowhere)
         return Overlay(
             self.base,
-            put(self.index, edit.index.astype(self.index.dtype)),
-            jax.tree.map(put, self.record, edit.record),
-            jax.tree.map(put, self.previous, previous),
-            put(self.written, accepted),
+            self.left.at[replaced].add(-1, mode="drop"),
+            self.index.at[slot].set(edit.index.astype(self.index.dtype), mode="drop"),
+            jax.tree.map(
+                lambda old, new: old.at[slot].set(new, mode="drop"), self.record, edit.record
+            ),
+            self.written.at[slot].set(True, mode="drop"),
         )
+
+    def _slot_of(self, index: Array) -> tuple[Array, Array]:
+        """Which rows have a slot, and which one."""
+        here = (index[:, None] == self.index) & self.written
+        return jnp.any(here, axis=1), jnp.argmax(here, axis=1).astype(jnp.int32)
 
 
 def overlay(database: PyTree, slots: int) -> Overlay:
-    """A database with empty slots over it."""
-
-    def blank() -> PyTree:
-        # Arrays of their own for old and new records: a donated step may take both.
-        return jax.tree.map(
-            lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), records_of(database)
+    """A database with empty slots over it; an overlay gets them added to those that it has."""
+    if isinstance(database, Overlay):
+        empty = overlay(database.base, slots)
+        index, record, written = jax.tree.map(
+            _join,
+            (database.index, database.record, database.written),
+            (empty.index, empty.record, empty.written),
         )
-
-    return Overlay(database, jnp.zeros(slots, jnp.int32), blank(), blank(), jnp.zeros(slots, bool))
-
-
-def stack_slots(*overlays: Overlay) -> Overlay:
-    """The slots of overlays over one base, stacked, without the base: it is there once.
-
-    Take one of them and lay it over the base again with `dataclasses.replace(slots, base=base)`.
-    """
-    slots = [dataclasses.replace(each, base=None) for each in overlays]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *slots)
+        return Overlay(database.base, database.left, index, record, written)
+    slots = max(1, slots)
+    (base,) = parts(database)
+    # An array of its own, though it begins as the base's weights: a donated step may take both.
+    whole = jnp.ones(num_records(database), jnp.int8) if base.weight is None else base.weight
+    left = jnp.copy(whole)
+    blank = jax.tree.map(
+        lambda leaf: jnp.zeros((slots, *leaf.shape[1:]), leaf.dtype), records_of(database)
+    )
+    return Overlay(database, left, jnp.zeros(slots, jnp.int32), blank, jnp.zeros(slots, bool))
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("record", "weight", "first"),
+    data_fields=("record", "weight", "ends", "place"),
     meta_fields=("total", "axis"),
 )
 @dataclass(frozen=True)
 class RowShard(Form):
     """The rows that this device holds of a database split over a mesh axis; inside shard_map only.
 
+    Plain rows lie in order, the same number on every device, and need no map. Distinct records with
+    multiplicities have the runs of `Counted`, known to every device, whose places say
+    (record of the device) · (number of devices) + device.
+
     Attributes:
         record: local records. weight: how often each occurs; 0 for what pads a device's share.
-        first: the number of each record's first row in the whole database.
+        ends, place: the runs; None for plain rows.
         total: n over all devices (static). axis: name of the mesh axis (static).
     """
 
     record: PyTree
     weight: Array
-    first: Array
+    ends: Any
+    place: Any
     total: int
     axis: str
 
@@ -307,15 +435,20 @@ class RowShard(Form):
         """N, the number of records over all devices."""
         return self.total
 
-    def example(self) -> PyTree:
-        """Local rows."""
-        return self.record
+    def where(self, index: Array) -> Array:
+        """Which local record each row has; the number of records for rows of other devices."""
+        share, here = self.weight.shape[0], jax.lax.axis_index(self.axis)
+        if self.ends is None:
+            device, local = index // share, index % share
+        else:
+            place = _of_run(self.ends, self.place, index)
+            local, device = jnp.divmod(place, jax.lax.axis_size(self.axis))
+        return jnp.where(device == here, local, share)
 
     def rows(self, index: Array) -> PyTree:
         """The records at these rows of the whole database, on every device."""
-        ends = self.first + self.weight
-        local = jnp.searchsorted(ends, index, side="right")
-        mine = (index >= self.first[0]) & (index < ends[-1])
+        local = self.where(index)
+        mine = local < self.weight.shape[0]
         found = jax.tree.map(lambda leaf: leaf[jnp.where(mine, local, 0)], self.record)
         blank = jax.tree.map(lambda leaf: _choose(mine, leaf, jnp.zeros_like(leaf)), found)
         return jax.lax.psum(blank, self.axis)
@@ -324,12 +457,49 @@ class RowShard(Form):
         """The local rows, to be summed over the axis."""
         return (Part(self.record, self.weight, self.axis),)
 
-    def project(self, domain: Domain) -> tuple["RowShard", Array]:
-        """Every record moved into the domain, and how many were outside."""
-        record, inside = domain.project(self.record)
-        outside = jnp.sum(jnp.where(inside, 0, self.weight), dtype=jnp.int32)
-        shard = RowShard(record, self.weight, self.first, self.total, self.axis)
-        return shard, jax.lax.psum(outside, self.axis)
+    def overwritten(self, slots: "Overlay") -> "RowShard":
+        """Plain rows are overwritten where they lie; new distinct records go to the first device.
+
+        The other devices get as many blank ones, since all hold the same number.
+        """
+        if self.ends is None:
+            record = _put_slots(self.record, slots, self.where(slots.index), self.weight.shape[0])
+            return dataclasses.replace(self, record=record)
+        first = jax.lax.axis_index(self.axis) == 0
+        share, devices = self.weight.shape[0], jax.lax.axis_size(self.axis)
+        number = (share + jnp.arange(slots.index.shape[0], dtype=self.place.dtype)) * devices
+        ends, place = _cut_runs(self.ends, self.place, slots, number)
+        weight = _join(slots.left, (slots.written & first).astype(slots.left.dtype))
+        record = _blank_unused(jax.tree.map(_join, self.record, slots.record), weight)
+        return RowShard(record, weight, ends, place, self.total, self.axis)
+
+
+def _where(base: PyTree, index: Array) -> Array:
+    """Which of a base's held records these rows have."""
+    return base.where(index) if isinstance(base, Form) else index
+
+
+def _put_slots(rows: PyTree, slots: Overlay, index: Array, nowhere: int) -> PyTree:
+    """Rows with the slots in use put into them."""
+    index = jnp.where(slots.written, index, nowhere)
+    return jax.tree.map(
+        lambda leaf, new: jnp.asarray(leaf).at[index].set(new, mode="drop"), rows, slots.record
+    )
+
+
+def _blank_unused(record: PyTree, count: Array) -> PyTree:
+    """Zeros in place of records that no row has."""
+    return jax.tree.map(lambda leaf: _choose(count > 0, leaf, jnp.zeros_like(leaf)), record)
+
+
+def _count_outside(inside: Array, part: Part) -> Array:
+    """How many rows have a record outside the domain."""
+    count = jnp.sum(jnp.where(inside, 0, part.weight.astype(jnp.int32)), dtype=jnp.int32)
+    return count if part.axis is None else jax.lax.psum(count, part.axis)
+
+
+def _join(first: Array, second: Array) -> Array:
+    return jnp.concatenate([first, second])
 
 
 def _choose(condition: Array, new: Array, old: Array) -> Array:

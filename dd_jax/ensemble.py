@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from dd_jax import processes, sharding
-from dd_jax.databases import RowShard, overlay
+from dd_jax.databases import RowShard, overlay, rows_of
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
 from dd_jax.types import Edit, apply_edit, check_edit
@@ -111,12 +111,14 @@ def _both_arms(fn: Callable) -> Callable:
     """`fn` on a database and its neighbour, a batch of two; the same object for the same fn."""
 
     def both(keys, database, edit, args):
-        absent = overlay(database, edit.index.shape[0]).write(0, edit)
-        written = jnp.stack([jnp.zeros_like(absent.written), absent.written])
-        # Whether the edit was made is all that has an arm axis; rows, old and new, are there once.
-        axes = dataclasses.replace(jax.tree.map(lambda _: None, absent), written=0)
+        # The edited rows lie in slots in both arms, and the slots' records are all that differs.
+        slots = overlay(database, edit.index.shape[0])
+        old = edit._replace(record=rows_of(database, edit.index))
+        present, absent = slots.write(old), slots.write(edit)
+        record = jax.tree.map(lambda *arms: jnp.stack(arms), present.record, absent.record)
+        axes = dataclasses.replace(jax.tree.map(lambda _: None, absent), record=0)
         run = jax.vmap(lambda key, rows: fn(key, rows, *args), in_axes=(0, axes))
-        return run(keys, dataclasses.replace(absent, written=written))
+        return run(keys, dataclasses.replace(absent, record=record))
 
     return both
 

@@ -81,7 +81,7 @@ def interact(
 
     Pure: jit it, vmap it over keys. Under a vmap over keys alone the database stays unbatched for
     as long as the requester's edits do not depend on the key; where they do, `overlay` keeps it
-    unbatched, at the price of 2·i·r more rows in every gradient.
+    unbatched, at the price of i·r more rows in every gradient and n bytes for each key.
 
     Args:
         key: the interaction's only source of randomness.
@@ -100,7 +100,9 @@ def interact(
             mesh to `dd.over_seeds`.
 
     Returns:
-        The curator's final state (model and database) and the transcript.
+        The curator's final state (model and database) and the transcript. The database holds none
+        of the records that edits replaced (`dd_jax.databases.compact`); under a vmap over keys
+        that is a database for each key, which the compiler leaves out where nobody uses it.
 
     Raises:
         InputError: a record outside the domain, or an observable index out of range.
@@ -127,7 +129,7 @@ def interact(
     memory = requester.init(tagged(key, "requester"))
     if overlay or isinstance(database, Compact):
         edits_per_request = _edit_size(requester, memory, release)
-        database = databases.overlay(database, max(1, num_requests * edits_per_request))
+        database = databases.overlay(database, num_requests * edits_per_request)
 
     def serve(carry, xs):
         curator, release, memory = carry
@@ -142,7 +144,8 @@ def interact(
     xs = (jnp.arange(1, num_requests + 1, dtype=jnp.int32), jnp.asarray(observed))
     (curator, _, _), (releases, edits, *events) = jax.lax.scan(serve, start, xs)
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
-    return curator, _transcript(mechanism, database, releases, edits, observed, events, outside)
+    transcript = _transcript(mechanism, database, releases, edits, observed, events, outside)
+    return _compacted(curator), transcript
 
 
 def drive(
@@ -167,8 +170,8 @@ def drive(
         respond: `(request, release) -> edit` with release φ_{i-1} at the steps named in `observe`
             and None otherwise. What it sees is what the certificate counts: do not let it look
             at releases by another way.
-        database: 𝒟_0; it is copied, never modified. Forms other than plain rows (`Counted`) are
-            served from an `Overlay` with room for all requests.
+        database: 𝒟_0; it is copied, never modified. A `Counted` one is served from an `Overlay`
+            with room for all requests, and is a `Counted` one again at the end.
         num_requests: how many requests are served.
         observe: indices of the releases shown to `respond`.
 
@@ -212,7 +215,9 @@ def resume(
     observed = _observed_mask(observe, num_requests, served)
     # What a domain leaves alone stays: the records were brought into it before.
     curator = jax.tree.map(jnp.array, state)
-    release = jax.jit(mechanism.publish)(tagged(_request_key(key, served), "publish"), curator.params)
+    release = jax.jit(mechanism.publish)(
+        tagged(_request_key(key, served), "publish"), curator.params
+    )
     return _drive(key, mechanism, respond, curator, release, jnp.int32(0), observed)
 
 
@@ -225,9 +230,7 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
         edits, counts = stack(events) if events else _no_events(start)
         seen = observed[: len(events)]
         counts = _counts(counts, edits)
-        return _transcript(
-            mechanism, start, stack(releases), edits, seen, counts, outside, np.int32(served)
-        )
+        return _transcript(mechanism, start, stack(releases), edits, seen, counts, outside, served)
 
     try:
         with _held_back() as interrupts:
@@ -237,7 +240,8 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
                     check_edit(curator.database, edit, mechanism.domain)
                     _check_size(edit, events)
                 except InputError as error:
-                    raise EditRefused(f"request {request}: {error}", curator, so_far()) from None
+                    state = _compacted(curator)
+                    raise EditRefused(f"request {request}: {error}", state, so_far()) from None
                 if not events and isinstance(start, Compact):
                     slots = len(observed) * edit.index.shape[0]
                     curator = curator._replace(database=databases.overlay(curator.database, slots))
@@ -253,12 +257,12 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
     except EditRefused:
         raise
     except BaseException as error:
-        error.curator, error.transcript = curator, so_far()  # pyright: ignore
+        error.curator, error.transcript = _compacted(curator), so_far()  # pyright: ignore
         error.add_note(
             f"{len(events)} requests were served; this error's curator and transcript hold them."
         )
         raise
-    return curator, so_far()
+    return _compacted(curator), so_far()
 
 
 class _Interrupts:
@@ -351,10 +355,8 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     unchanged = _unchanged(curator.database, edit)
     state = mechanism.delete(tagged(key, "delete"), curator.database, edit, curator.params)
     release = mechanism.publish(tagged(key, "publish"), state)
-    request = curator.served + 1
-    curator = CuratorState(
-        state, _edited(curator.database, edit, request), request, curator.plan
-    )
+    database = _edited(curator.database, edit)
+    curator = CuratorState(state, database, curator.served + 1, curator.plan)
     return curator, release, (edit, _count_outside(inside), rejected, unchanged)
 
 
@@ -369,15 +371,22 @@ def _unchanged(database: PyTree, edit: Edit) -> PyTree:
     return jax.tree.map(leaf, held, edit.record)
 
 
-def _edited(database: PyTree, edit: Edit, request) -> PyTree:
-    """The database after request i; an overlay has slots for each request, in their order."""
-    if isinstance(database, databases.Overlay):
-        return database.write((request - 1) * edit.index.shape[0], edit)
-    return apply_edit(database, edit)
+def _edited(database: PyTree, edit: Edit) -> PyTree:
+    """The database after a request; an overlay has slots for all of them."""
+    return (
+        database.write(edit)
+        if isinstance(database, databases.Overlay)
+        else apply_edit(database, edit)
+    )
+
+
+def _compacted(curator: CuratorState) -> CuratorState:
+    """The state without the records that edits replaced."""
+    return curator._replace(database=databases.compact(curator.database))
 
 
 def _transcript(
-    mechanism, database, releases, edits, observed, events, outside, served_before=np.int32(0)
+    mechanism, database, releases, edits, observed, events, outside, served_before=0
 ) -> Transcript:
     projected, rejected, unchanged = events
     return Transcript(
@@ -388,7 +397,7 @@ def _transcript(
         rejected,
         outside,
         unchanged,
-        jnp.asarray(served_before),
+        jnp.int32(served_before),
         jnp.int32(num_records(database)),
         jnp.asarray(mechanism.fingerprint),
     )

@@ -12,8 +12,8 @@ import math
 from dd_jax.constants import LossConstants
 from dd_jax.errors import InputError
 
-# Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up to
-# R(1 + ROUNDING); every constant here counts with that norm.
+# Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up
+# to R(1 + ROUNDING); every constant here counts with that norm.
 ROUNDING = 2.0**-21
 # max |tanh''| = 4 / (3√3), at tanh² = 1/3.
 TANH_CURVATURE = 4 / (3 * math.sqrt(3))

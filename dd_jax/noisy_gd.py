@@ -30,15 +30,14 @@ class Schedule(NamedTuple):
         step_size: η.
         noise_variance: σ²; one step adds N(0, 2ησ² I).
         init_variance: variance of the Gaussian start.
-        learn_steps: K_A, static.
-        delete_steps: K_Ā, static.
+        learn_steps: K_A. delete_steps: K_Ā.
     """
 
     step_size: Any
     noise_variance: Any
     init_variance: Any
-    learn_steps: int
-    delete_steps: int
+    learn_steps: Any
+    delete_steps: Any
 
 
 def step(
@@ -90,12 +89,13 @@ def run(
     *,
     step_size,
     noise_variance,
-    num_steps: int,
+    num_steps,
     first_step=0,
 ) -> PyTree:
     """Noisy-GD(𝒟, θ, K), `alg:noisygd`: K steps from θ, as one scan.
 
-    A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key are the same
+    The number of steps may be traced: the models are the same, and one program serves a sweep over
+    step counts. A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key are the same
     as K₁ + K₂ steps at once.
     """
     return _scan(
@@ -133,6 +133,10 @@ def _scan(
         params = step(key, params, database, problem, step_size, noise_variance)
         return params, (params if keep else None)
 
+    if not keep and not is_concrete(num_steps):
+        return jax.lax.fori_loop(
+            first_step, first_step + num_steps, lambda k, params: body(params, k)[0], params
+        ), None
     return jax.lax.scan(body, params, first_step + jnp.arange(num_steps))
 
 
@@ -183,7 +187,7 @@ def mechanism(problem: Problem, plan: Plan | Schedule) -> Mechanism:
 
 
 def _rounded_to(grid: float):
-    """f_pub: the model on a grid, a power of two; numbers that are on it anyway stay as they are."""
+    """f_pub: the model on a grid, a power of two; numbers that are on it anyway stay."""
 
     def publish(key, state):
         del key
@@ -219,6 +223,8 @@ def _check_schedule(plan) -> None:
 
 
 def _check_steps(name: str, value) -> None:
+    if not is_concrete(value):
+        return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise InputError(f"{name} = {value}; give a whole number of steps ≥ 0.")
 

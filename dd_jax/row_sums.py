@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from dd_jax.databases import parts
-from dd_jax.host_rows import HostRows
 from dd_jax.types import Part, num_records
 
 # Rows per pass where nobody says otherwise and a form cannot see how many models there are.
@@ -55,10 +54,4 @@ def sum_over_chunks(one_chunk: Callable[..., Any], part: Part, row_chunk: int) -
 
 def _cut(rows: PyTree, first: Array | int, count: int) -> PyTree:
     """Consecutive rows, one cut at a time: a database reshaped into chunks may be a copy of it."""
-
-    def leaf(array):
-        if isinstance(array, HostRows):
-            return array.cut(first, count)
-        return jax.lax.dynamic_slice_in_dim(array, first, count)
-
-    return jax.tree.map(leaf, rows, is_leaf=lambda node: isinstance(node, HostRows))
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, count), rows)

@@ -1,8 +1,9 @@
 """A curator on disk: everything that must be kept to go on, and to certify what happened.
 
-That is the model as it is kept, the EDITED database (the one that was learned from still holds what
-was deleted), the number of served requests, the plan, and the history of edits and observations. Old
-releases and the records of edits are left out: they would be copies of what was to be forgotten.
+That is the model as it is kept, the EDITED database (the one that was learned from still holds
+what was deleted), the number of served requests, the plan, and the history of edits and
+observations. Old releases and the records of edits are left out: they would be copies of what was
+to be forgotten.
 """
 
 import json
@@ -107,7 +108,9 @@ def load(
         database = Labelled(*database) if about["labelled"] else database[0]
         template = jax.eval_shape(problem.loss.template, database)
         params = jax.tree.unflatten(jax.tree.structure(template), _leaves(arrays, "params"))
-        fits = jax.tree.map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, template, params)
+        fits = jax.tree.map(
+            lambda a, b: a.shape == b.shape and a.dtype == b.dtype, template, params
+        )
         if num_records(database) != plan.n or not all(jax.tree.leaves(fits)):
             raise ValueError("sizes")
         words = jnp.asarray(np.asarray(plan.fingerprint, np.uint32))
@@ -159,7 +162,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return dict(stored)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None

@@ -19,7 +19,6 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
-from dd_jax.host_rows import HostRows
 from dd_jax.losses.base import LinearScores
 from dd_jax.row_sums import sum_over_chunks, weighted
 from dd_jax.types import Part, num_records
@@ -43,7 +42,8 @@ def peak_numbers(rows: int, dim: int, models: int, chunk: int) -> int:
 
     The database with labels and counts, norms and limits of its rows (n); models, result, sums and
     the noise of a step (S); six blocks of c rows, of features and of slopes; counters and keys. No
-    term has n · S.
+    term has n · S, but where the rows' weights differ between models (an overlay whose edits do)
+    these are 2 n S bytes more.
     """
     return rows * (dim + 4) + 6 * dim * models + 6 * chunk * (dim + models) + 500
 
@@ -105,6 +105,10 @@ def _many(scores: LinearScores, row_chunk: int | None) -> Callable:
         shape = params.shape
         if clip_norm is not None and clip_norm.ndim:
             clip_norm = jnp.broadcast_to(clip_norm.reshape(shape[0], -1), shape[:2]).reshape(-1)
+        if weight is not None and weight.ndim > 1:
+            rows = weight.shape[-1]
+            weight = jnp.broadcast_to(weight.reshape(shape[0], -1, rows), (*shape[:2], rows))
+            weight = weight.reshape(-1, rows)
         flat = many(params.reshape(-1, *shape[2:]), records, clip_norm, weight)
         return flat.reshape(shape)
 
@@ -114,6 +118,7 @@ def _many(scores: LinearScores, row_chunk: int | None) -> Callable:
 def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> custom_vmap:
     """Give a function a rule for batches: `stacked` where all models see the same rows.
 
+    Their weights may differ, one model's rows after the other's; so may clip norms.
     Where the rows differ between models they are as large as what a plain `vmap` would make.
     """
 
@@ -126,13 +131,15 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
             )
             return function(*only)[None], True
         params, records, clip_norm, weight = args
-        if any(jax.tree.leaves((in_batch[1], in_batch[3]))):
+        if any(jax.tree.leaves(in_batch[1])):
             axes = jax.tree.map(lambda has_axis: 0 if has_axis else None, in_batch)
             return jax.vmap(plain, in_axes=axes)(*args), True
         if not in_batch[0]:
             params = jnp.broadcast_to(params, (size, *params.shape))
         if clip_norm is not None and clip_norm.ndim and not in_batch[2]:
             clip_norm = jnp.broadcast_to(clip_norm, (size, *clip_norm.shape))
+        if weight is not None and weight.ndim > 1 and not in_batch[3]:
+            weight = jnp.broadcast_to(weight, (size, *weight.shape))
         return stacked(params, records, clip_norm, weight), True
 
     return function
@@ -140,15 +147,13 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
 
 def _sum_of_one(scores: LinearScores, row_chunk, params, records, clip_norm, weight) -> Array:
     # Norms of all rows at once: no step of a longer run changes them, so it takes them once.
-    at_once = clip_norm is not None and not isinstance(records, HostRows)
-    norms = feature_norms(scores, scores.split(records)[0]) if at_once else None
+    norms = None if clip_norm is None else feature_norms(scores, scores.split(records)[0])
 
     def one_chunk(records, weight_and_norms):
         weight, norms = weight_and_norms
         features, label = scores.split(records)
         slopes = scores.slope(_values(scores, params, features), label)
         if clip_norm is not None:
-            norms = feature_norms(scores, features) if norms is None else norms
             slopes = _clip_slopes(scores, slopes, norms, clip_norm)
         slopes = weighted(slopes, weight)
         total = slopes @ features if scores.num_scores is None else features.T @ slopes
@@ -168,9 +173,16 @@ def _values(scores: LinearScores, params: Array, features: Array) -> Array:
 
 
 def _sum_of_many(scores: LinearScores, row_chunk, params, records, clip_norm, weight) -> Array:
-    """The sums for models of shape (S, d) or (S, d, C), rows first and models last."""
+    """The sums for models of shape (S, d) or (S, d, C), rows first and models last.
+
+    Weights (rows,) are those of all models and multiply the features; weights (S, rows), one for
+    each model, multiply the slopes.
+    """
     models, dim = params.shape[:2]
     last = jnp.moveaxis(params, 0, -1).reshape(dim, -1)  # (d, S) or (d, C·S)
+    own = weight is not None and weight.ndim > 1
+    if own:
+        weight = weight.T  # here, and not in every chunk: no step of a longer run changes it
 
     def one_chunk(records, weight):
         features, label = _signed_features(scores, records)
@@ -180,6 +192,9 @@ def _sum_of_many(scores: LinearScores, row_chunk, params, records, clip_norm, we
             slopes = _clip_stack(scores, slopes, norms, clip_norm)
         # A copy, and one that the compiler may not fold into the product: its own transposition of
         # a long operand takes several times as long.
+        if own:
+            slopes = _weigh_slopes(slopes, weight)
+            weight = None
         columns = jax.lax.optimization_barrier(weighted(features, weight).T)
         return columns @ slopes.reshape(slopes.shape[0], -1)
 
@@ -187,6 +202,12 @@ def _sum_of_many(scores: LinearScores, row_chunk, params, records, clip_norm, we
     total = sum_over_chunks(one_chunk, Part(records, weight), row_chunk or rows)
     total = jax.lax.optimization_barrier(total).reshape(*params.shape[1:], models)
     return jnp.moveaxis(total, -1, 0)
+
+
+def _weigh_slopes(slopes: Array, weight: Array) -> Array:
+    """Slopes (rows, S) or (rows, C, S) times weights (rows, S)."""
+    weight = weight.astype(slopes.dtype)
+    return slopes * (weight if slopes.ndim == weight.ndim else weight[:, None])
 
 
 def _signed_features(scores: LinearScores, records: PyTree) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ split needs one sum over devices per step. Both are `jax.shard_map` over a mesh 
 which are those of all processes once `jax.distributed` runs (`dd_jax.processes`).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from dd_jax.databases import Counted, Overlay, RowShard
+from dd_jax.databases import Counted, RowShard
 from dd_jax.errors import InputError
 from dd_jax.types import Compact, CuratorState, num_records
 
@@ -69,21 +70,27 @@ def split_rows(database: PyTree, mesh: Mesh) -> RowShard:
         raise InputError(
             f"the database is of type {type(database).__name__}; split plain rows (dd.expand)."
         )
-    n = num_records(database)
+    n, devices = num_records(database), mesh.shape[DATA]
     counted = isinstance(database, Counted)
     record = database.record if counted else database
-    weight = np.asarray(database.count) if counted else np.ones(n, np.int32)
-    share = math.ceil(len(weight) / mesh.shape[DATA])
-    place = NamedSharding(mesh, PartitionSpec(DATA))
+    weight = np.asarray(database.count) if counted else np.ones(n, np.int8)
+    share = math.ceil(len(weight) / devices)
 
-    def spread(leaf, fill=0):
+    def put(array, spec):
+        sharding = NamedSharding(mesh, spec)
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    def spread(leaf):
         rows = np.asarray(leaf)
-        padding = [(0, share * mesh.shape[DATA] - len(rows))] + [(0, 0)] * (rows.ndim - 1)
-        padded = np.pad(rows, padding, constant_values=fill)
-        return jax.make_array_from_callback(padded.shape, place, lambda index: padded[index])
+        padding = [(0, share * devices - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+        return put(np.pad(rows, padding), PartitionSpec(DATA))
 
-    first = np.cumsum(weight, dtype=np.int32) - weight
-    return RowShard(jax.tree.map(spread, record), spread(weight), spread(first, n), n, DATA)
+    ends = place = None
+    if counted:
+        device, local = np.divmod(np.asarray(database.place), share)
+        ends = put(np.asarray(database.ends), PartitionSpec())
+        place = put(local * devices + device, PartitionSpec())
+    return RowShard(jax.tree.map(spread, record), spread(weight), ends, place, n, DATA)
 
 
 def round_up(chunk: int, mesh: Mesh) -> int:
@@ -95,11 +102,11 @@ def round_up(chunk: int, mesh: Mesh) -> int:
 def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
     """`run(seeds, key, args)` with seeds, and the rows of split databases, spread over a mesh."""
 
-    def spec(leaf):
-        rows = PartitionSpec(DATA) if isinstance(leaf, RowShard) else PartitionSpec()
-        return jax.tree.map(lambda _: rows, leaf)
-
-    specs = jax.tree.map(spec, args, is_leaf=lambda leaf: isinstance(leaf, RowShard))
+    specs = jax.tree.map(
+        lambda leaf: _specs(leaf) if isinstance(leaf, RowShard) else PartitionSpec(),
+        args,
+        is_leaf=lambda leaf: isinstance(leaf, RowShard),
+    )
     seeds = PartitionSpec(SEEDS)
     # Every device of a data axis ends a step with the same sum; the check cannot see that through a
     # scan.
@@ -115,22 +122,28 @@ def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
 def over_rows(run: Callable, mesh: Mesh) -> Callable:
     """`run(key, database=…) -> (state, rest)` with the database's rows spread over a mesh.
 
-    What `run` returns is on every device, but for the state's database, an overlay whose base stays
-    split.
+    What `run` returns is on every device, but for the state's database, which stays split.
     """
-    rows: Any = PartitionSpec(DATA)
     whole: Any = PartitionSpec()
-    edited = Overlay(base=rows, index=whole, record=whole, previous=whole, written=whole)
-    split_run = jax.shard_map(
-        lambda key, split: run(key, database=split),
-        mesh=mesh,
-        in_specs=(whole, rows),
-        out_specs=(CuratorState(whole, edited), whole),
-        check_vma=False,
-    )
 
     def spread_run(key, database):
         split = database if isinstance(database, RowShard) else split_rows(database, mesh)
+        specs = _specs(split)
+        state = {name: specs if name == "database" else whole for name in CuratorState._fields}
+        split_run = jax.shard_map(
+            lambda key, split: run(key, database=split),
+            mesh=mesh,
+            in_specs=(whole, specs),
+            out_specs=(CuratorState(**state), whole),
+            check_vma=False,
+        )
         return split_run(key, split)
 
     return spread_run
+
+
+def _specs(split: RowShard) -> Any:
+    """Where the arrays of a split database lie: records on their devices, the map on all."""
+    runs = None if split.ends is None else PartitionSpec()
+    specs: Any = jax.tree.map(lambda _: PartitionSpec(DATA), split)
+    return dataclasses.replace(specs, ends=runs, place=runs)

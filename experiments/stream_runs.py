@@ -12,7 +12,8 @@ import dd_jax as dd
 from dd_jax import erm, requesters
 from dd_jax.interaction import Observation, Requester
 from dd_jax.losses.base import Loss
-from experiments.sweeps.deletion import LOSS, mechanism
+from dd_jax.noisy_gd import mechanism
+from experiments.sweeps.deletion import LOSS, schedule
 
 
 def in_turn(pool: dd.Labelled, num_requests: int, seed: int) -> dd.Edit:
@@ -96,7 +97,7 @@ def retrained(
 ) -> Judged:
     """A model learned from scratch on each of the stacked databases, with noise of its own."""
     keys = jax.random.split(key, len(optima))
-    models = jax.vmap(mechanism(_problem(setting), setting).learn)(keys, stacked)
+    models = jax.vmap(mechanism(_problem(setting), schedule(setting)).learn)(keys, stacked)
     return Judged(_risks(setting, models, stacked, optima), accuracy(models, test))
 
 
@@ -129,7 +130,7 @@ def _problem(setting: Any) -> dd.Problem:
 
 
 def _transcript(key, setting, requester, observe, train) -> dd.Transcript:
-    made = mechanism(_problem(setting), setting)
+    made = mechanism(_problem(setting), schedule(setting))
     served = setting.requests
     return dd.interact(key, made, requester, train, num_requests=served, observe=observe)[1]
 

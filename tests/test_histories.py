@@ -155,7 +155,8 @@ def test_no_certificate_of_what_happened_is_below_the_exact_law(form, place):
             expected[chosen] = new
         final = np.asarray(dd.databases.expand(state.database))[:, 0]
         np.testing.assert_array_equal(final, expected.astype(np.float32))
-        kept = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state.database)])
+        leaves = [leaf for leaf in jax.tree.leaves(state.database) if leaf.dtype == np.float32]
+        kept = np.concatenate([np.ravel(leaf) for leaf in leaves])
         gone = set(history.start.astype(np.float32)) - set(expected.astype(np.float32))
         assert not gone & set(kept.tolist())
         judged += judge(plan, history, transcript)
@@ -177,7 +178,7 @@ def judge(plan, history, transcript) -> int:
             certificate = plan.certify(
                 transcript, request=request, row=row, first_inserted=first_inserted
             )
-            assert certificate.observed == seen
+            assert certificate.observed == tuple(s for s in seen if s < request)
             assert certificate.eps_dd_request >= truth * (1 - 1e-9)
             assert certificate.eps_dd_adaptive >= certificate.eps_dd_request * (1 - 1e-12)
         everything = exact(plan, history, request, range(request + 1))
@@ -201,8 +202,7 @@ def test_the_clock_of_a_record_that_came_back_runs_from_its_first_insertion():
     held = np.array([0, -1, 0, -1])
     history = History(np.zeros(N), np.zeros(0), np.zeros(0), held, np.zeros(3, bool))
     scaled = exact(plan, history, 3, ()) * (N / 100) ** 2
-    late = history._replace(held=np.array([-1, -1, 0, -1]))
     assert scaled == pytest.approx(0.325, abs=5e-4)
-    assert exact(plan, late, 3, ()) * (N / 100) ** 2 == pytest.approx(0.045, abs=5e-4)
     assert plan.certificate(request=3).eps_dd_request >= scaled
-    assert plan.certificate(request=3, first_inserted=2).eps_dd_request < scaled
+    late = plan.certificate(request=3, first_inserted=2).eps_dd_request
+    assert late == pytest.approx(0.045, abs=5e-4)

@@ -165,7 +165,9 @@ def test_what_is_published_is_rounded_and_what_is_kept_is_not(setting):
     grid = arithmetic.publication_grid(plan)
     assert arithmetic.noise_deviation(plan) / 64 < grid <= arithmetic.noise_deviation(plan) / 32
     requester = dd.requesters.deletions(LOSS, database, [3, 5])
-    state, transcript = dd.interact(jax.random.key(0), mechanism, requester, database, num_requests=2)
+    state, transcript = dd.interact(
+        jax.random.key(0), mechanism, requester, database, num_requests=2
+    )
     released = np.asarray(transcript.releases[-1], np.float64)
     np.testing.assert_array_equal(released, grid * np.round(np.asarray(state.params) / grid))
     assert np.any(np.asarray(state.params) != released)

@@ -7,14 +7,12 @@ rounded away.
 
 import functools
 import warnings
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from dd_jax.host_rows import HostRows
 from dd_jax.interaction import Observation, Requester
 from dd_jax.types import Edit
 
@@ -79,15 +77,13 @@ def announce() -> None:
 
 
 def cast(tree: PyTree, dtype) -> PyTree:
-    """Floating-point leaves in this precision, the others as they are; host rows when fetched."""
+    """Floating-point leaves in this precision, the others as they are."""
 
     def leaf(array):
-        if isinstance(array, HostRows):
-            return replace(array, precision=dtype)
         floating = jnp.issubdtype(jnp.result_type(array), jnp.floating)
         return jnp.asarray(array, dtype) if floating else jnp.asarray(array)
 
-    return jax.tree.map(leaf, tree, is_leaf=lambda node: isinstance(node, HostRows))
+    return jax.tree.map(leaf, tree)
 
 
 @functools.lru_cache(maxsize=64)

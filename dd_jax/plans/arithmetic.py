@@ -114,7 +114,9 @@ def check(plan) -> str | None:
         or found.forgetting > REFUSED
         or found.influence > INFLUENCE_REFUSED
     ):
-        raise CertificateRefused(f"{shown}, so rounding would undo the certificate; {_remedy(plan)}.")
+        raise CertificateRefused(
+            f"{shown}, so rounding would undo the certificate; {_remedy(plan)}."
+        )
     if max(found.variance, found.forgetting, found.influence) <= SILENT:
         return None
     return (

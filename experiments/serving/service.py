@@ -21,6 +21,7 @@ import dd_jax as dd
 from dd_jax import erm, requesters
 from dd_jax.data.own_file import OwnData, with_preprocessing
 from dd_jax.errors import InputError
+from dd_jax.keys import tagged
 
 CHUNK = 10
 # Products of one number of a record with one of a model: about a day on one core.
@@ -81,8 +82,8 @@ def make(
 
 def certificate(service: Service, transcript: dd.Transcript) -> dd.Certificate:
     """The certificate of the first row of the last request."""
-    del transcript
-    return service.plan.certificate(service.adaptivity, len(service.stream))
+    last = len(service.stream)
+    return service.plan.certify(transcript, request=last, row=int(service.stream[-1][0]))
 
 
 def _with_ones(records: dd.Labelled) -> dd.Labelled:
@@ -177,8 +178,7 @@ def _programs(problem: dd.Problem, plan: dd.Plan, adaptivity: int):
 @jax.jit
 def _keys(key):
     """One key for the runs, and two to time learning and deletion with."""
-    timing_key, run_key = jax.random.split(key)
-    return run_key, *jax.random.split(timing_key)
+    return tuple(tagged(key, purpose) for purpose in ("runs", "timed learning", "timed deletion"))
 
 
 def _check_work(plan: dd.Plan, requests: int, seeds: int) -> None:

@@ -5,21 +5,18 @@ runs them. All numbers of a plan are inputs of the compiled program, the step co
 sweep over budgets, regularisers and noise compiles once for each data set and size.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 import dd_jax as dd
-from dd_jax import databases, erm, requesters
+from dd_jax import erm, noisy_gd, requesters
 from dd_jax.errors import InputError
-from dd_jax.noisy_gd import standard_normal_like, step
 from dd_jax.plans import Certificate, Plan
-from dd_jax.types import apply_edit
 
 LOSS = dd.losses.logistic
 
@@ -125,14 +122,13 @@ def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> O
     null = dd.deletion(problem.loss, train, [0]).record
     edits = jax.vmap(lambda index: dd.Edit(index, null))(rows)
     stream = requesters.fixed_stream(edits)
-    curator, transcript = dd.interact(
-        key, mechanism(problem, setting), stream, train, num_requests=setting.requests
-    )
+    mechanism = noisy_gd.mechanism(problem, schedule(setting))
+    curator, transcript = dd.interact(key, mechanism, stream, train, num_requests=setting.requests)
     models = transcript.releases[jnp.array([0, -1])]
-    both, take = _both(train, curator.database)
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), train, curator.database)
 
     def excess_risk(pair):  # mapped, so that the minimiser is compiled once
-        model, database = pair[0], take(pair[1])
+        model, database = pair
         optimum = erm.minimise(problem, database).params
         return erm.excess_risk(problem, model, database, optimum)
 
@@ -141,36 +137,9 @@ def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> O
     return Outcome(*risks, *accuracies)
 
 
-def _both(before: PyTree, after: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
-    """A database before and after its edits, stacked, and what makes a database of an entry."""
-    if not isinstance(after, databases.Overlay):
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), before, after), lambda entry: entry
-    empty = databases.overlay(after.base, after.index.shape[0])
-    slots = databases.stack_slots(empty, after)
-    return slots, lambda entry: dataclasses.replace(entry, base=after.base)
-
-
-def mechanism(problem: dd.Problem, setting: Any) -> dd.Mechanism:
-    """`dd.noisy_gd.mechanism` with step counts that may be traced; the same models, key for key."""
-    numbers = (problem, setting.step_size, setting.noise_variance)
-
-    def steps(key, model, database, count):
-        def body(k, model):
-            return step(jax.random.fold_in(key, k), model, database, *numbers)
-
-        return jax.lax.fori_loop(0, count, body, model)
-
-    def learn(key, database):
-        init_key, run_key = jax.random.split(key)
-        template = problem.loss.template(databases.records_of(database))
-        normal = standard_normal_like(init_key, template)
-        scale = jnp.sqrt(jnp.asarray(setting.init_variance, template.dtype))
-        return steps(run_key, normal * scale, database, setting.learn_steps)
-
-    def delete(key, database, edit, model):
-        return steps(key, model, apply_edit(database, edit), setting.delete_steps)
-
-    return dd.Mechanism(learn, delete, domain=problem.loss.domain)
+def schedule(setting: Any) -> noisy_gd.Schedule:
+    """What a run needs of a setting; its numbers, the step counts too, may be traced."""
+    return noisy_gd.Schedule(*(getattr(setting, name) for name in noisy_gd.Schedule._fields))
 
 
 class Answer(NamedTuple):

@@ -48,8 +48,8 @@ def test_noise_above_the_limit_stays_in_single_precision():
 
 @pytest.mark.parametrize(
     ("noise_variance", "rows"),
-    [(1e-16, DATABASE), (1e-24, DATABASE), (1e-24, dd.on_host(np.asarray(DATABASE)))],
-    ids=["rounded", "rounded away", "rows on the host"],
+    [(1e-16, DATABASE), (1e-24, DATABASE), (1e-24, dd.compress(DATABASE))],
+    ids=["rounded", "rounded away", "counted rows"],
 )
 def test_noise_below_it_is_run_in_double_precision_and_announced(noise_variance, rows):
     """At σ = 1e-8 single precision would show its own rounding, at 1e-12 no noise at all; the right
