@@ -95,8 +95,8 @@ def run(
     """Noisy-GD(𝒟, θ, K), `alg:noisygd`: K steps from θ, as one scan.
 
     The number of steps may be traced: the models are the same, and one program serves a sweep over
-    step counts. A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key are the same
-    as K₁ + K₂ steps at once.
+    step counts. A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key
+    are the same as K₁ + K₂ steps at once.
     """
     return _scan(
         key, params, database, problem, step_size, noise_variance, num_steps, first_step, keep=False

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation, Requester, stack
-from dd_jax.losses.base import Loss, deletion
+from dd_jax.losses.base import Loss, deletion, null_records
 from dd_jax.types import Edit, num_records
 
 
@@ -112,7 +112,7 @@ def largest_loss(loss: Loss, database: PyTree) -> Requester:
     row is deleted at most once; rows are blanked with the loss's null record.
     """
     n = num_records(database)
-    null = deletion(loss, database, [0]).record
+    null = null_records(loss, database, 1)
 
     def init(key):
         del key

@@ -9,6 +9,7 @@ from dd_jax.losses.base import (
     custom,
     deletion,
     from_scores,
+    null_records,
 )
 from dd_jax.losses.catalogue import (
     huber,
@@ -38,6 +39,7 @@ __all__ = [
     "labelled_domain",
     "linear",
     "logistic",
+    "null_records",
     "smoothed_hinge",
     "softmax",
     "squared",

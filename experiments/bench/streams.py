@@ -62,7 +62,7 @@ def _fixed(database: dd.Labelled, requests: int) -> dd.Requester:
 
 def _coins(database: dd.Labelled) -> dd.Requester:
     """Deletes a row that its coins choose, another for every seed."""
-    null = dd.deletion(forms.logistic_problem().loss, database, [0]).record
+    null = dd.losses.null_records(forms.logistic_problem().loss, database, 1)
     n = len(database.label)
 
     def act(key, memory, observation):

@@ -119,7 +119,7 @@ def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> O
     """Learn, delete the first records one by one, and judge the first and the last release."""
     problem = dd.Problem(LOSS(), setting.l2, setting.clip_norm)
     rows = jnp.arange(setting.requests, dtype=jnp.int32)[:, None]
-    null = dd.deletion(problem.loss, train, [0]).record
+    null = dd.losses.null_records(problem.loss, train, 1)
     edits = jax.vmap(lambda index: dd.Edit(index, null))(rows)
     stream = requesters.fixed_stream(edits)
     mechanism = noisy_gd.mechanism(problem, schedule(setting))
