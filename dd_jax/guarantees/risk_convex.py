@@ -168,11 +168,8 @@ def _iterate(distance, kept, lost, shift, spread, request):
 
     The map is convex, so the chord to its fixed point bounds the later requests from above.
     """
-    limit = np.where(
-        lost > 0,
-        (kept * shift + np.sqrt(kept * shift**2 + lost**2 * spread)) / np.where(lost > 0, lost, 1),
-        np.inf,
-    )
+    root = np.hypot(np.sqrt(kept) * shift, lost * np.sqrt(spread))
+    limit = np.where(lost > 0, (kept * shift + root) / np.where(lost > 0, lost, 1), np.inf)
     exact = np.minimum(request, _EXACT_REQUESTS)
     start, distance = distance, np.asarray(distance)
     for i in range(int(np.max(np.where(np.isinf(request), 0, exact), initial=0))):

@@ -119,7 +119,7 @@ def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, fl
     if order is not None:
         return float(order), eps_dp, eps_dd
     mu_dp, mu_dd = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in (eps_dp, eps_dd))
-    return 2.0, mu_dp**2, mu_dd**2
+    return 2.0, mu_dp * mu_dp, mu_dd * mu_dd
 
 
 def _seen(adaptivity, listed) -> int:

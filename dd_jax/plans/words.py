@@ -312,7 +312,8 @@ def _risk_of_zero(plan: Plan) -> float:
     """Excess risk of θ = 0: L²/(2λ) for a convex loss, 2b for a bounded one."""
     if plan.kind == "nonconvex":
         return 2 * conditions.require_constant(plan.problem, "bound")
-    return conditions.risk_lipschitz(plan.problem, plan.protects) ** 2 / (2 * plan.problem.l2)
+    lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    return lipschitz * (lipschitz / (2 * plan.problem.l2))
 
 
 def _about_cost(plan: Plan) -> str | None:

@@ -52,7 +52,7 @@ PLANS = {
         protects="label",
     ),
     "nonconvex": bounded,
-    "nonconvex paper": lambda: bounded(form="paper", noise_variance=None),
+    "nonconvex paper": lambda: bounded(form="paper", noise_variance=None, dtype="float64"),
     "composition": composed,
 }
 
@@ -256,6 +256,7 @@ def test_a_plan_beyond_reach_is_computed_and_says_so():
         order=4,
         eps_dp=1.0,
         eps_dd=0.01,
+        dtype="float64",
     )
     (warning,) = [w for w in plan.certificate().warnings if "beyond reach" in w]
     assert warning.startswith(

@@ -132,6 +132,7 @@ def test_a_plan_meets_its_budgets(accountant, kappa, l2, lipschitz, n, dim, orde
         eps_dp=eps_dp,
         eps_dd=eps_dd,
         accountant=accountant,
+        dtype="float64",
     )
     certificate = plan.certificate()
     assert certificate.eps_dp <= eps_dp * (1 + 1e-12)

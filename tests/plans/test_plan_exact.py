@@ -344,6 +344,7 @@ def test_the_risk_of_a_model_that_hardly_learned_is_covered(request_number):
         eps_dp=1e6,
         eps_dd=0.5,
         noise_variance=0.1,
+        dtype="float64",
     )
     unlearned = dataclasses.replace(plan, learn_steps=0, delete_steps=plan.learn_steps)
     models = np.linspace(-40, 40, 400_001)

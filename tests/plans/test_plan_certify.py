@@ -1,0 +1,270 @@
+"""A certificate of what happened is made from the transcript, and refused where that is not so."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dd_jax as dd
+from dd_jax.errors import CertificateRefused, InputError
+
+N = 12
+
+
+def rows(seed=0):
+    features = np.random.default_rng(seed).uniform(-0.4, 0.4, (N, 2)).astype(np.float32)
+    return dd.Labelled(jnp.asarray(features), jnp.where(jnp.arange(N) % 2, 1.0, -1.0))
+
+
+PROBLEM = dd.Problem(dd.losses.logistic(), l2=0.1)
+PLAN = dd.plan_convex(PROBLEM, n=N, dim=2, order=2, eps_dp=1.0, eps_dd=0.1, edits_per_request=2)
+MECHANISM = dd.noisy_gd.mechanism(PROBLEM, PLAN)
+
+
+def null(index):
+    return dd.deletion(PROBLEM.loss, rows(), index)
+
+
+def write(index, size=0.3):
+    records = dd.Labelled(jnp.full((len(index), 2), size), jnp.ones(len(index)))
+    return dd.replacement(index, records)
+
+
+def drive(edits, observe=(), mechanism=MECHANISM, database=None, key=0):
+    def respond(request, release):
+        del release
+        return edits[request - 1]
+
+    database = rows() if database is None else database
+    return dd.drive(
+        jax.random.key(key),
+        mechanism,
+        respond,
+        database,
+        num_requests=len(edits),
+        observe=observe,
+    )
+
+
+@functools.cache
+def served():
+    """Rows 3 and 5 written, row 3 nulled with row 7, row 3 nulled again with row 1."""
+    return drive([write([3, 5]), null([3, 7]), null([3, 1])], observe=(0, 2))
+
+
+def test_it_reads_the_history_from_the_transcript():
+    _, transcript = served()
+    issued = PLAN.certify(transcript, request=2, row=3, problem=PROBLEM)
+    assert issued.basis == "transcript"
+    assert (issued.request, issued.row, issued.first_inserted) == (2, 3, 0)
+    assert issued.observed == (0,)  # release 2 was shown after the deletion
+    assert issued.adaptivity == 1
+    assert issued.records == 2
+    promised = PLAN.certificate(request=2, observed=(0,), records=2)
+    assert promised.basis == "promise"
+    assert promised.row is None
+    for field in dataclasses.fields(promised):
+        value = getattr(promised, field.name)
+        if isinstance(value, float):
+            assert getattr(issued, field.name) == value
+    assert "no release" not in issued.claim
+    assert str(issued).startswith("Certificate of what happened")
+    assert str(promised).startswith("Certificate of what a plan promises")
+
+
+def test_grounds_are_those_that_the_transcript_gives():
+    _, transcript = served()
+    issued = PLAN.certify(transcript, request=2, row=3)
+    grounds = {a.statement: a.established for a in issued.assumptions}
+    domain = f"all {N} records are in the domain: {PROBLEM.loss.constants.domain}"
+    assert grounds[domain] == "checked on the data"
+    promised = {a.statement: a.established for a in PLAN.certificate(request=2).assumptions}
+    assert promised[domain] == "declared by the user"
+    assert "checked on the data" not in promised.values()
+    shown = [statement for statement in grounds if "was shown" in statement]
+    assert grounds[shown[0]] == "by construction"
+    assert shown[0].endswith(": 0")
+
+
+def test_it_is_recomputed_and_told_from_a_forgery():
+    _, transcript = served()
+    issued = PLAN.certify(transcript, request=2, row=3)
+    assert issued.recomputed() == issued
+    assert issued.is_genuine()
+    read = dd.Certificate.from_json(issued.to_json(), PROBLEM)
+    assert read == issued
+    assert read.loaded
+    assert read.is_genuine(PROBLEM)
+    assert "from a file" in " ".join(str(read).split())
+    assert not dataclasses.replace(read, eps_dd=read.eps_dd / 2).is_genuine()
+    assert not dataclasses.replace(read, basis="promise", row=None).is_genuine()
+
+
+def test_an_insertion_that_is_known_shortens_the_clock_of_one_row():
+    _, transcript = served()
+    first = PLAN.certify(transcript, request=2, row=3, first_inserted=1)
+    start = PLAN.certify(transcript, request=2, row=3)
+    assert first.first_inserted == 1
+    assert first.records == 1  # the insertion of the other row is not known
+    assert first.adaptivity == 0  # release 0 was made before the record came in
+    assert first.eps_dd_request < start.eps_dd_request
+    assert PLAN.certify(transcript, request=2, row=3, first_inserted=0) == start
+    declared = {a.statement for a in first.assumptions if a.established == "declared by the user"}
+    assert any("before request 1" in statement for statement in declared)
+
+
+def test_transcripts_of_several_calls_count_as_one_history():
+    state, first = drive([write([3, 5])], observe=(0,))
+    edits = [null([3, 7]), null([1, 2])]
+    state, second = dd.resume(
+        jax.random.key(1),
+        MECHANISM,
+        lambda request, release: edits[request - 2],
+        state,
+        num_requests=2,
+        observe=(1,),
+    )
+    issued = PLAN.certify([first, second], request=2, row=3)
+    assert issued.observed == (0, 1)
+    assert PLAN.certify((first, second), request=3, row=1).observed == (0, 1)
+    for wrong in ([second], [second, first], [first, first], [first, second, second]):
+        with pytest.raises(CertificateRefused, match="every transcript since the start"):
+            PLAN.certify(wrong, request=1, row=3)
+    with pytest.raises(InputError, match="no transcript"):
+        PLAN.certify([], request=1, row=3)
+    with pytest.raises(InputError, match="not a transcript"):
+        PLAN.certify([state], request=1, row=3)
+
+
+def test_a_scripted_interaction_is_certified_and_many_seeds_are_not():
+    def act(key, memory, observation):
+        del key, observation
+        return memory, null([4, 6])
+
+    requester = dd.Requester(lambda key: (), act)
+
+    def play(key):
+        return dd.interact(key, MECHANISM, requester, rows(), num_requests=1, observe=(0,))[1]
+
+    one = play(jax.random.key(0))
+    assert PLAN.certify(one, request=1, row=6).observed == (0,)
+    many = jax.vmap(play)(jax.random.split(jax.random.key(0), 3))
+    with pytest.raises(CertificateRefused, match="many seeds"):
+        PLAN.certify(many, request=1, row=6)
+
+
+REFUSALS = {
+    "another plan": (
+        lambda t: dataclasses.replace(PLAN, delete_steps=9).certify(t, request=2, row=3),
+        "another plan",
+    ),
+    "another problem": (
+        lambda t: PLAN.certify(
+            t, request=2, row=3, problem=dd.Problem(dd.losses.logistic(), l2=0.2)
+        ),
+        "plan again",
+    ),
+    "no plan": (lambda t: PLAN.certify(t._replace(plan=None), request=2, row=3), "another plan"),
+    "another n": (lambda t: PLAN.certify(t._replace(n=13), request=2, row=3), "n = 13"),
+    "a request to come": (lambda t: PLAN.certify(t, request=4, row=3), "hold 3 requests"),
+    "another row": (lambda t: PLAN.certify(t, request=2, row=5), "not row 5"),
+    "a row that is not there": (lambda t: PLAN.certify(t, request=2, row=N), "out of range"),
+    "a row that was null": (lambda t: PLAN.certify(t, request=3, row=3), "request 2 had written"),
+    "an insertion that was none": (
+        lambda t: PLAN.certify(t, request=2, row=7, first_inserted=1),
+        "did not change row 7",
+    ),
+    "records outside the domain": (
+        lambda t: PLAN.certify(t._replace(projected_initially=2), request=2, row=3),
+        "2 records of the database",
+    ),
+    "edits outside the domain": (
+        lambda t: PLAN.certify(t._replace(projected=np.array([1, 0, 0])), request=2, row=3),
+        "1 records of request 1",
+    ),
+    "a transcript made by hand": (
+        lambda t: PLAN.certify(t._replace(unchanged=None), request=2, row=3),
+        "does not say what its edits changed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused(name):
+    make, text = REFUSALS[name]
+    with pytest.raises(CertificateRefused, match=text):
+        make(served()[1])
+
+
+def test_projections_after_the_deletion_do_not_matter():
+    transcript = served()[1]._replace(projected=np.array([0, 0, 1]))
+    assert PLAN.certify(transcript, request=2, row=3).is_genuine()
+
+
+def test_a_row_that_came_null_in_the_database_was_deleted_by_nobody():
+    blanked = dd.apply_edit(rows(), null([4, 6]))
+    _, transcript = drive([null([4, 7])], database=blanked)
+    with pytest.raises(CertificateRefused, match="came so in the database"):
+        PLAN.certify(transcript, request=1, row=4)
+    assert PLAN.certify(transcript, request=1, row=7).row == 7
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "two", None])
+def test_requests_and_rows_are_whole_numbers(wrong):
+    transcript = served()[1]
+    with pytest.raises(InputError, match="request = "):
+        PLAN.certify(transcript, request=wrong, row=3)
+    if wrong != 0:
+        with pytest.raises(InputError, match="row = "):
+            PLAN.certify(transcript, request=2, row=wrong)
+    with pytest.raises(InputError, match="not before request"):
+        PLAN.certify(transcript, request=2, row=3, first_inserted=2)
+
+
+def test_a_rejected_deletion_is_not_certified():
+    """A row out of range is counted in a scan, not refused; nothing was deleted."""
+
+    def act(key, memory, observation):
+        del key, observation
+        return memory, null([4, 6])._replace(index=jnp.array([N, 4]))
+
+    requester = dd.Requester(lambda key: (), act)
+    _, transcript = dd.interact(jax.random.key(0), MECHANISM, requester, rows(), num_requests=1)
+    assert transcript.rejected.tolist() == [1]
+    with pytest.raises(CertificateRefused, match="out of range"):
+        PLAN.certify(transcript, request=1, row=N)
+    assert PLAN.certify(transcript, request=1, row=4).row == 4
+
+
+def test_a_label_plan_refuses_edits_of_features():
+    problem = dd.Problem(dd.losses.squared(label_bound=1.0), l2=0.1)
+    plan = dd.plan_convex(problem, n=N, dim=2, order=2, eps_dp=1.0, eps_dd=0.1, protects="label")
+    mechanism = dd.noisy_gd.mechanism(problem, plan)
+    database = rows()
+    relabelled = dd.Labelled(database.features[4:5], jnp.array([0.25]))
+    other = dd.Labelled(database.features[5:6], jnp.array([0.25]))
+    edits = [dd.replacement([4], relabelled), dd.replacement([6], other)]
+    _, transcript = drive(edits, mechanism=mechanism)
+    issued = plan.certify(transcript, request=1, row=4)
+    grounds = {a.statement: a.established for a in issued.assumptions}
+    labels = [statement for statement in grounds if "labels only" in statement]
+    assert grounds[labels[0]] == "checked on the data"
+    with pytest.raises(CertificateRefused, match="request 2 changed features"):
+        plan.certify(transcript, request=2, row=6)
+
+
+def test_a_non_convex_history_counts_every_look_since_the_start():
+    problem = dd.Problem(dd.losses.tanh_margin(), l2=2.0)
+    plan = dd.plan_nonconvex(
+        problem, n=N, dim=2, order=2, eps_dp=50.0, eps_dd=0.5, noise_variance=4.0
+    )
+    short = dataclasses.replace(plan, learn_steps=2, delete_steps=1)
+    mechanism = dd.noisy_gd.mechanism(problem, short)
+    _, transcript = drive([write([1]), write([2]), null([2])], (0,), mechanism)
+    issued = short.certify(transcript, request=3, row=2, first_inserted=2)
+    assert issued.observed == (0,)
+    assert issued.adaptivity == 1
+    assert "Gibbs" not in issued.comparator

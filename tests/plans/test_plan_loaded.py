@@ -1,0 +1,200 @@
+"""What is read from a file is a claim: types are checked, and nothing is called proved for it."""
+
+import copy
+import dataclasses
+import json
+import random
+
+import pytest
+
+from dd_jax import loss_constants
+from dd_jax.constants import LossConstants, ProblemConstants
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.plans import Certificate, Plan, plan_composition, plan_convex, plan_nonconvex
+
+LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
+BUDGETS = {"n": 1000, "dim": 3, "order": 2, "eps_dp": 1.0}
+PLANS = {
+    "convex": plan_convex(LOGISTIC, eps_dd=0.1, **BUDGETS),
+    "delta": plan_convex(LOGISTIC, **(BUDGETS | {"order": None, "delta": 1e-5, "eps_dd": 0.1})),
+    "label": plan_convex(
+        ProblemConstants(loss_constants.squared(label_bound=1.0), 0.1),
+        eps_dd=0.1,
+        protects="label",
+        **BUDGETS,
+    ),
+    "nonconvex": plan_nonconvex(
+        ProblemConstants(loss_constants.tanh_margin(), 2.0),
+        eps_dd=0.5,
+        noise_variance=4.0,
+        **BUDGETS,
+    ),
+    "composition": plan_composition(
+        ProblemConstants(loss_constants.softmax(num_classes=3), 0.1, clip_norm=0.5),
+        learn_steps=100,
+        delete_steps=5,
+        num_requests=10,
+        step_size=0.2,
+        **BUDGETS,
+    ),
+}
+
+
+def grounds(certificate):
+    return {assumption.established for assumption in certificate.assumptions}
+
+
+def edited(text, **changes):
+    """The JSON with fields of the loss changed."""
+    found = json.loads(text)
+    problem = found["problem"] if "problem" in found else found["plan"]["problem"]
+    problem["loss"] |= changes
+    return json.dumps(found)
+
+
+def test_an_edited_constant_is_never_called_proved():
+    """A Lipschitz constant of 0.001 for logistic used to be reissued as proved, and genuine."""
+    text = edited(PLANS["convex"].to_json(), lipschitz=0.001)
+    plan = Plan.from_json(text)
+    assert plan.problem.loss.established == "declared"
+    issued = plan.certificate()
+    assert "proved for this loss" not in grounds(issued)
+    assert "proved for this loss" not in str(issued)
+    with pytest.raises(CertificateRefused, match="plan again"):
+        Plan.from_json(text, LOGISTIC)
+    forged = dataclasses.replace(PLANS["convex"], problem=plan.problem).certificate().to_json()
+    forged = forged.replace("declared by the user", "proved for this loss")
+    read = Certificate.from_json(forged.replace('"declared"', '"proved"'))
+    assert "proved for this loss" not in grounds(read)
+    assert not read.is_genuine(LOGISTIC)
+    with pytest.raises(CertificateRefused, match="plan again"):
+        Certificate.from_json(forged, LOGISTIC)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_problem_vouches_for_the_constants_and_a_file_does_not(name):
+    plan = PLANS[name]
+    read = Plan.from_json(plan.to_json())
+    assert read.problem == plan.problem.declared
+    assert Plan.from_json(read.to_json(), plan.problem) == plan
+    assert read.fingerprint == plan.fingerprint
+    assert len(plan.fingerprint) == 4
+    assert all(isinstance(word, int) and 0 <= word < 2**32 for word in plan.fingerprint)
+    assert dataclasses.replace(plan, learn_steps=7).fingerprint != plan.fingerprint
+    issued = plan.certificate(1, 2)
+    alone = Certificate.from_json(issued.to_json())
+    assert "proved for this loss" not in grounds(alone)
+    assert alone.is_genuine()
+    assert alone.is_genuine(plan.problem)
+    assert not alone.is_genuine(dataclasses.replace(plan.problem, l2=plan.problem.l2 * 2))
+    vouched = Certificate.from_json(issued.to_json(), plan.problem)
+    assert vouched == issued
+    assert vouched.is_genuine(plan.problem)
+
+
+def test_a_forged_assumption_is_not_called_proved_even_with_the_right_problem():
+    found = json.loads(PLANS["convex"].certificate().to_json())
+    found["assumptions"][1]["statement"] = "logistic is 0.001-Lipschitz (L)"
+    found["assumptions"][1]["established"] = "proved for this loss"
+    read = Certificate.from_json(json.dumps(found), LOGISTIC)
+    assert read.assumptions[1].established == "declared by the user"
+    assert not read.is_genuine()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"convex": "no"},
+        {"convex": 1},
+        {"convex": None},
+        {"single_index": "false"},
+        {"lipschitz": "1"},
+        {"lipschitz": True},
+        {"lipschitz": [1.0]},
+        {"lipschitz": 10**400},
+        {"smoothness": -1.0},
+        {"established": "believed"},
+        {"name": None},
+        {"domain": 3},
+    ],
+)
+def test_odd_types_of_a_loss_are_refused(changes):
+    with pytest.raises(InputError):
+        Plan.from_json(edited(PLANS["convex"].to_json(), **changes))
+    with pytest.raises(InputError):
+        Certificate.from_json(edited(PLANS["convex"].certificate().to_json(), **changes))
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "3", '"x"', "", "{", "NaN", "true", None, 3, b"{}"])
+def test_what_is_no_object_of_json_is_refused(text):
+    for kind in (Plan, Certificate):
+        with pytest.raises(InputError, match="give what to_json wrote"):
+            kind.from_json(text)
+
+
+def test_constants_made_by_hand_are_checked_too():
+    for changes in ({"convex": "no"}, {"single_index": 0}, {"lipschitz": "1"}):
+        with pytest.raises(InputError):
+            LossConstants(**({"name": "x", "convex": True, "single_index": True} | changes))
+
+
+ODD = (
+    None, True, False, 0, 1, -1, 3, 0.5, -2.5, 1e-300, 1e300, 10**30, 10**400, "", "inf", "no",
+    "proved", "promise", "transcript", "convex", "label", "float64", [], [0], [[]], ["x"], {},
+    {"a": 1},
+)  # fmt: skip
+
+
+def places(value, path=()):
+    """Every field of a JSON object, nested ones too."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield (*path, key)
+            yield from places(item, (*path, key))
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            yield (*path, position)
+            yield from places(item, (*path, position))
+
+
+def altered(found, draw):
+    """One field changed, removed, or one added."""
+    found = copy.deepcopy(found)
+    *outer, last = draw.choice(list(places(found)))
+    inside = found
+    for key in outer:
+        inside = inside[key]
+    action = draw.random()
+    if action < 0.85:
+        inside[last] = copy.deepcopy(draw.choice(ODD))
+    elif action < 0.95:
+        del inside[last]
+    elif isinstance(inside, dict):
+        inside["more"] = 1
+    return json.dumps(found)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_random_edits_of_a_file_give_a_refusal_or_a_claim(name):
+    """Never a TypeError or KeyError, and never the word of a proof."""
+    draw = random.Random(f"edits of {name}")
+    plan = PLANS[name]
+    texts = {Plan: plan.to_json(), Certificate: plan.certificate(1, 3, delta=1e-6).to_json()}
+    accepted = 0
+    for kind, text in texts.items():
+        found = json.loads(text)
+        for _ in range(400):
+            forged = altered(found, draw)
+            try:
+                read = kind.from_json(forged)
+                accepted += 1
+                if kind is Plan:
+                    assert len(read.fingerprint) == 4
+                    read = read.certificate(1, 2)
+                assert "proved for this loss" not in grounds(read)
+                assert str(read)
+                assert isinstance(read.is_genuine(), bool)
+                assert kind.from_json(texts[kind]).to_json()
+            except InputError:
+                continue
+    assert accepted > 20
