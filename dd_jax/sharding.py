@@ -101,9 +101,8 @@ def round_up(chunk: int, mesh: Mesh) -> int:
 
 def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
     """`run(seeds, key, args)` with seeds, and the rows of split databases, spread over a mesh."""
-
     specs = jax.tree.map(
-        lambda leaf: _specs(leaf) if isinstance(leaf, RowShard) else PartitionSpec(),
+        lambda leaf: specs_of(leaf) if isinstance(leaf, RowShard) else PartitionSpec(),
         args,
         is_leaf=lambda leaf: isinstance(leaf, RowShard),
     )
@@ -128,12 +127,12 @@ def over_rows(run: Callable, mesh: Mesh) -> Callable:
 
     def spread_run(key, database):
         split = database if isinstance(database, RowShard) else split_rows(database, mesh)
-        specs = _specs(split)
-        state = {name: specs if name == "database" else whole for name in CuratorState._fields}
+        where = specs_of(split)
+        state = {name: where if name == "database" else whole for name in CuratorState._fields}
         split_run = jax.shard_map(
             lambda key, split: run(key, database=split),
             mesh=mesh,
-            in_specs=(whole, specs),
+            in_specs=(whole, where),
             out_specs=(CuratorState(**state), whole),
             check_vma=False,
         )
@@ -142,7 +141,7 @@ def over_rows(run: Callable, mesh: Mesh) -> Callable:
     return spread_run
 
 
-def _specs(split: RowShard) -> Any:
+def specs_of(split: RowShard) -> Any:
     """Where the arrays of a split database lie: records on their devices, the map on all."""
     runs = None if split.ends is None else PartitionSpec()
     specs: Any = jax.tree.map(lambda _: PartitionSpec(DATA), split)

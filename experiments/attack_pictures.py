@@ -207,5 +207,14 @@ PICTURES = {
         ("curator", "releases seen"),
         {"exact": "exact", "certified": "certified"},
     ),
+    "low-bits": Picture(
+        _intervals,
+        ("target", "published", "steps", "transitions"),
+        {"certified": "certified"},
+    ),
+    "stall": Picture(_intervals, ("summed",), {"exact": "exact, and all that is certified"}),
+    "early-release": Picture(
+        _intervals, ("request 1 writes",), _EXACT, bound="what the claimed ε_dd allows"
+    ),
     "noisy-gd": Picture(_against, ("certified",)),
 }

@@ -82,6 +82,63 @@ def largest_share(mesh) -> int:
     return max(shard.data.shape[0] for leaf in leaves for shard in leaf.addressable_shards)
 
 
+def edited() -> dict:
+    """Two interactions on split rows, the second on what the first left, beside plain rows."""
+    mesh, found = sharding.make_mesh(1, 8), {}
+    rng = np.random.default_rng(0)
+    rows = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:10]]), signed(21, 3))
+    new = signed(21, 3, seed=4)
+    # Row 13 has a record of its own; rows come back, also within one stream.
+    streams = [
+        dd.requesters.stack_edits(
+            [
+                dd.replacement(
+                    [first, second],
+                    jax.tree.map(lambda leaf: leaf[jnp.asarray(rng.integers(0, 21, 2))], new),
+                )
+                for first, second in pairs
+            ]
+        )
+        for pairs in (((13, 30), (0, 5), (30, 2)), ((13, 29), (30, 20), (29, 5)))
+    ]
+    for form, database in {"plain": rows, "counted": dd.compress(rows)}.items():
+        split, plain, differ = sharding.split_rows(database, mesh), rows, []
+        before = numbers_found(split, rows, 13)
+        for number, stream in enumerate(streams):
+            requester = dd.requesters.fixed_stream(stream)
+            state, _ = jax.jit(
+                lambda key, split, requester=requester: dd.interact(
+                    key, CURATOR, requester, split, num_requests=3, mesh=mesh
+                )
+            )(jax.random.key(number), split)
+            split = state.database
+            for request in range(3):
+                edit = jax.tree.map(lambda leaf, request=request: leaf[request], stream)
+                plain = dd.apply_edit(plain, edit)
+            whole = jax.shard_map(
+                dd.expand,
+                mesh=mesh,
+                in_specs=(sharding.specs_of(split),),
+                out_specs=jax.sharding.PartitionSpec(),
+                check_vma=False,
+            )(split)
+            pairs = zip(whole.features, plain.features, strict=True)
+            differ += [row for row, (a, b) in enumerate(pairs) if (a != b).any()]
+        found[form] = {
+            "rows differ": differ,
+            "before": before,
+            "after": numbers_found(state, rows, 13),
+            "others": numbers_found(state, rows, 14),
+        }
+    return found
+
+
+def numbers_found(tree, rows, index) -> list[bool]:
+    """Which features of a record occur, byte by byte, in any array of the tree."""
+    held = b"|".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    return [number.tobytes() in held for number in np.asarray(rows.features[index])]
+
+
 def difference(found, expected) -> float:
     """The largest over all leaves; they must have the same shapes."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
@@ -120,6 +177,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         many = ("adaptive", "pairs")
         found = measure({(8, 1): many, (1, 8): (*many, "one", "arms"), (2, 4): many})
+        found["edited"] = edited()
         found["per interaction"] = collectives(adaptive, COUNTED, sharding.make_mesh(2, 4))
         print(json.dumps(found))
         return

@@ -1,8 +1,10 @@
 """Gradients of a stack of models are those of each model; what is held does not grow with n · S."""
 
+import dataclasses
 import functools
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -102,6 +104,44 @@ def test_rows_that_differ_between_models():
         own = jax.tree.map(lambda leaf, j=j: leaf[j], rows)
         expected = erm.gradient(problem, params[0, j], own)
         np.testing.assert_allclose(found[j], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["logistic-intercept", "squared", "softmax"])
+def test_weights_that_differ_between_models(x64, name):
+    """As in an overlay whose edits differ between seeds; in whole chunks and a shorter one."""
+    loss, rows, params = catalogue_case(name, jnp.float64)
+    n = len(jax.tree.leaves(rows)[0])
+    weight = jnp.asarray(np.random.default_rng(0).integers(0, 4, (2, MODELS, n)), jnp.int8)
+    models = jnp.stack([stack_of(params), 2 * stack_of(params)])
+
+    def gradient(form, theta, weight):
+        database = dataclasses.replace(databases.overlay(rows, 1), left=weight)
+        return form(dd.Problem(loss, 0.1, CLIP, row_chunk=CHUNK), theta, database)
+
+    fast, slow = (functools.partial(gradient, f) for f in (erm.gradient, erm.reference_gradient))
+    for inner in ((0, 0), (None, 0), (0, None)):
+        for outer in ((0, 0), (None, 0), (0, None)):
+            theta, own = (
+                leaf[tuple(0 if axes[i] is None else slice(None) for axes in (outer, inner))]
+                for i, leaf in enumerate((models, weight))
+            )
+            found, expected = (
+                jax.jit(jax.vmap(jax.vmap(form, inner), outer))(theta, own) for form in (fast, slow)
+            )
+            assert relative_error(found, expected) <= 1e-12
+
+    # In the form for a stack, which has the models last.
+    program = jax.make_jaxpr(jax.vmap(fast))(models[0], weight[0])
+    products = [e for e in _equations(program.jaxpr) if e.primitive.name == "dot_general"]
+    on_base = [e.outvars[0].aval.shape for e in products if CHUNK in e.invars[1].aval.shape]
+    assert (params.shape[0], MODELS * params[0].size) in on_base
+
+
+def _equations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from _equations(inner)
 
 
 def test_a_batch_of_one_is_the_form_for_one_model():

@@ -37,10 +37,18 @@ def test_seeds_need_no_communication_and_rows_one_sum_per_step(meshes, mesh, red
     assert meshes[mesh]["per step"] == (reduces and {"all-reduce": reduces})
 
 
-def test_an_interaction_adds_one_sum_per_edit_and_one_at_its_start(meshes):
-    # In the loop of learning, in that of deletion, for the rows that an edit replaces, and for the
-    # records outside the domain.
-    assert meshes["per interaction"] == {"all-reduce": 4}
+def test_an_interaction_adds_one_sum_at_its_start(meshes):
+    # In the loop of learning, in that of deletion, and for the records outside the domain.
+    assert meshes["per interaction"] == {"all-reduce": 3}
+
+
+@pytest.mark.parametrize("form", ["plain", "counted"])
+def test_edits_replace_split_rows_where_they_lie_and_nothing_of_them_is_left(meshes, form):
+    found = meshes["edited"][form]
+    assert found["rows differ"] == []
+    assert all(found["before"])
+    assert not any(found["after"])
+    assert all(found["others"])
 
 
 @pytest.mark.parametrize(("mesh", "rows"), [("8x1", 21), ("1x8", 3), ("2x4", 6)])
@@ -64,9 +72,9 @@ def test_meshes_that_cannot_be_made_are_refused():
         sharding.make_mesh(5, 2)
     with pytest.raises(dd.InputError, match="divisor of the 1 devices"):
         sharding.make_mesh(data=2)
-    edited = dd.apply_edit(dd.compress(signed(4, 3)), dd.replacement([0], signed(1, 3)))
+    layered = dd.databases.overlay(signed(4, 3), 1)
     with pytest.raises(dd.InputError, match="split plain rows"):
-        sharding.split_rows(edited, sharding.make_mesh())
+        sharding.split_rows(layered, sharding.make_mesh())
 
 
 def test_rows_are_split_only_where_devices_share_them():
@@ -79,7 +87,11 @@ def test_a_split_database_knows_its_rows():
     split = sharding.split_rows(dd.counted(np.arange(3.0), [2, 0, 3]), sharding.make_mesh())
     assert split.total == 5
     assert split.weight.tolist() == [2, 0, 3]
-    assert split.first.tolist() == [0, 2, 2]
+    assert split.ends.tolist() == [2, 2, 5]
+    assert split.place.tolist() == [0, 1, 2]
+    plain = sharding.split_rows(np.arange(3.0), sharding.make_mesh())
+    assert plain.ends is None
+    assert plain.weight.tolist() == [1, 1, 1]
 
 
 def test_split_records_outside_the_domain_are_counted_with_their_multiplicity():

@@ -157,7 +157,7 @@ def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
 
 
 def overlay_bytes(n: int, d: int, seeds: int, requests: int) -> int:
-    """Bytes of the database's state for all seeds: one base, and slots for each seed."""
+    """Bytes of the database's state for all seeds: one base; for each seed what is left, slots."""
     database, _ = forms.logistic_inputs(n, d, 1)
     slots = jax.eval_shape(lambda rows: databases.overlay(rows, requests), database)
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(database))

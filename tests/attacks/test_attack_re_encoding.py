@@ -146,7 +146,7 @@ def test_the_retrained_model_forgets_its_start(scene):
 @pytest.mark.parametrize("observe", [(0,), ()])
 def test_the_certified_success_is_that_of_the_gaussian_bound(scene, observe):
     plan = dd.plan_convex(PROBLEM, n=40, dim=5, order=3.0, eps_dp=1.2, eps_dd=0.2)
-    got = re_encoding.certified_success(plan, PROBLEM, scene.database, observe)
+    got = re_encoding.certified_success(plan, PROBLEM, observe)
     contraction = (1 - plan.step_size * 0.05) ** (2 * plan.delete_steps)
     eps_dd = 1.2 * contraction
     mu = np.sqrt(2 * (eps_dd + len(observe) * 1.2) / 3.0)
@@ -183,7 +183,7 @@ def test_without_enough_noise_the_attack_exceeds_the_certificate(scene):
     made = re_encoding.success(
         jax.random.key(0), scene, mechanism(PROBLEM, quiet), (0,), 300, 0.999
     )
-    assert made.low > re_encoding.certified_success(plan, PROBLEM, scene.database, (0,)) + 0.1
+    assert made.low > re_encoding.certified_success(plan, PROBLEM, (0,)) + 0.1
 
 
 @pytest.mark.slow

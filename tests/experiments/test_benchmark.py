@@ -84,8 +84,8 @@ def test_a_second_copy_of_the_database_would_show():
 
 
 def test_an_overlays_state_is_one_base_and_slots_per_seed():
-    # Base: 10 rows of 3 features and a label; a slot: row, old and new record, a flag.
-    assert streams.overlay_bytes(10, 3, 7, 2) == 10 * 4 * 4 + 7 * 2 * (4 + 2 * 4 * 4 + 1)
+    # Base: 10 rows of 3 features and a label; a byte for each of them; a slot: row, record, a flag.
+    assert streams.overlay_bytes(10, 3, 7, 2) == 10 * 4 * 4 + 7 * (10 + 2 * (4 + 4 * 4 + 1))
 
 
 def test_exponents_are_slopes_of_logarithms():
