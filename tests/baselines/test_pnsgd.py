@@ -92,7 +92,7 @@ def test_one_step_may_forget_all():
         requests=3,
     )
     assert made.request_steps == (1, 1, 1)
-    assert made.distances == (2.0, 2.0, 2.0)
+    assert made.distances == pytest.approx((2.0, 2.0, 2.0), rel=1e-6)
 
 
 def test_an_unconverged_start_costs_passes_and_needs_a_real_radius():

@@ -20,7 +20,8 @@ def test_the_optimal_calibration_is_exact_in_pairs():
     made = noisy_gd_system.calibrate(PROBLEM, **TARGET)
     private, deleted = (renyi.gdp_from_epsilon_delta(e, 1e-5) for e in (4.0, 0.5))
     shrink = made.step_size * 0.2
-    variance = 2 * (2 - shrink) / (0.2 * private**2 * 500**2)
+    lipschitz = PROBLEM.constants.lipschitz
+    variance = 2 * lipschitz**2 * (2 - shrink) / (0.2 * private**2 * 500**2)
     assert made.noise_variance == pytest.approx(variance, rel=1e-9)
     steps = np.ceil(np.log(private / deleted) / -np.log1p(-shrink))
     assert made.delete_steps == steps
@@ -33,7 +34,8 @@ def test_the_optimal_calibration_is_exact_in_pairs():
 def test_the_paper_calibration_goes_through_its_own_conversion():
     """R_q ≤ qρ with ρ + 2√(ρ log(1/δ)) = ε: 4L²/(λσ²n²) for what stays, e^{-ηλK/2} of it after."""
     made = noisy_gd_system.calibrate(PROBLEM, accountant="paper", **TARGET)
-    staying = 4 / (0.2 * made.noise_variance * 500**2)
+    lipschitz = PROBLEM.constants.lipschitz
+    staying = 4 * lipschitz**2 / (0.2 * made.noise_variance * 500**2)
     assert renyi.epsilon_simple_linear(staying, 1e-5) == pytest.approx(4.0, rel=1e-9)
 
     def deleted(steps):

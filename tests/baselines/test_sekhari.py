@@ -12,6 +12,7 @@ from problems import signed
 import dd_jax as dd
 from dd_jax.baselines import sekhari
 from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.loss_constants import ROUNDING
 
 N, DIM, L2, CAPACITY = 30, 3, 0.1, 3
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)
@@ -103,7 +104,8 @@ def test_the_release_carries_the_calibrated_noise(made):
 
 
 def test_calibration_by_hand():
-    bound = 2 / (6 * math.sqrt(3)) * 3**2 / (0.1**3 * 30**2)
+    longest = 1 + ROUNDING  # of a feature vector that the domain accepts
+    bound = 2 / (6 * math.sqrt(3)) * 3**2 / (0.1**3 * 30**2) * longest**5
     assert sekhari.distance_bound(PROBLEM, N, 3) == pytest.approx(bound)
     doubled = dd.Problem(dd.losses.logistic(feature_norm=2.0), l2=0.1)
     assert sekhari.distance_bound(doubled, N, 3) == pytest.approx(2**5 * bound)

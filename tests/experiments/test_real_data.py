@@ -83,7 +83,16 @@ def test_deletion_on_mnist_is_ten_and_three_times_cheaper_than_retraining(mnist_
 def test_retraining_is_the_least_that_has_the_bound(mnist_costs):
     found = next(iter(mnist_costs.values()))
     plan = costs.make_plan(SETTING, SETTING.targets[0])
-    numbers = (1.0, L2, 0.25, plan.noise_variance, plan.n, plan.dim, plan.step_size)
+    loss = plan.problem.loss
+    numbers = (
+        loss.lipschitz,
+        L2,
+        loss.smoothness,
+        plan.noise_variance,
+        plan.n,
+        plan.dim,
+        plan.step_size,
+    )
 
     def bound(steps, request=0):
         return utility.excess_risk_convex(*numbers, steps, 87, 1, request, plan.init_variance)

@@ -135,7 +135,8 @@ def test_every_row_gets_the_accuracy_of_its_own_steps(monkeypatch):
     monkeypatch.setattr(runs, "perturbed", lambda setting, data, made, seeds, key: made)
     monkeypatch.setattr(runs, "perturbed_calibration", lambda setting, form: np.array([form]))
     found = runs.accuracies(CONFIG, SETTING, DATA, noises, lambda text: None)
-    short, long = 1 / 0.35, 2 / 0.45
+    short, long = SETTING.step_size, SETTING.long_step
+    np.testing.assert_allclose([short, long], [1 / 0.35, 2 / 0.45], rtol=1e-5)
     for kind, step_size, rows in ((FULL_BATCH, short, 1), (LONG, long, 1), (SELDOM, long, 10)):
         expected = [[step_size, noise, rows] for noise in noises]
         np.testing.assert_allclose(found[f"accuracy: {kind}"], expected, err_msg=kind)
