@@ -49,7 +49,7 @@ def records_of(database: PyTree) -> PyTree:
     return database.example() if isinstance(database, Compact) else database
 
 
-def rows_of(database: PyTree, index: Array) -> PyTree:
+def rows_of(database: PyTree, index: Any) -> PyTree:
     """The records at these rows, which must be in range."""
     if isinstance(database, Compact):
         return database.rows(index)
@@ -108,6 +108,7 @@ def expand(database: PyTree) -> PyTree:
     return rows_of(database, jnp.arange(num_records(database)))
 
 
+@dataclass(frozen=True)
 class Form(Compact):
     """What a form other than an overlay is: records that lie somewhere, and where each row does."""
 

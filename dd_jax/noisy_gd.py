@@ -140,7 +140,7 @@ def _scan(
     return jax.lax.scan(body, params, first_step + jnp.arange(num_steps))
 
 
-def mechanism(problem: Problem, plan: Plan | Schedule) -> Mechanism:
+def mechanism(problem: Problem, plan) -> Mechanism:
     """(A, Ā) of `dfn:noisy_gd_unlrn`: learn from a Gaussian start, delete from the last model.
 
     What a plan's mechanism publishes is the model rounded to `plans.arithmetic.publication_grid`;
@@ -165,7 +165,10 @@ def mechanism(problem: Problem, plan: Plan | Schedule) -> Mechanism:
         _check_same_problem(plan, problem)
         arithmetic.check(plan)
         publish = _rounded_to(arithmetic.publication_grid(plan))
-    numbers = {"step_size": plan.step_size, "noise_variance": plan.noise_variance}
+    numbers: dict[str, Any] = {
+        "step_size": plan.step_size,
+        "noise_variance": plan.noise_variance,
+    }
 
     def learn(key, database):
         template = problem.loss.template(records_of(database))

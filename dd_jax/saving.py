@@ -149,7 +149,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
             try:
-                np.savez(file, **arrays)
+                np.savez(file, allow_pickle=False, **arrays)
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(file.name, path)

@@ -181,7 +181,7 @@ def _sum_of_many(scores: LinearScores, row_chunk, params, records, clip_norm, we
     models, dim = params.shape[:2]
     last = jnp.moveaxis(params, 0, -1).reshape(dim, -1)  # (d, S) or (d, C·S)
     own = weight is not None and weight.ndim > 1
-    if own:
+    if weight is not None and own:
         weight = weight.T  # here, and not in every chunk: no step of a longer run changes it
 
     def one_chunk(records, weight):
