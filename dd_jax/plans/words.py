@@ -202,7 +202,7 @@ def _on_others():
 
 def _on_arithmetic(plan: Plan, question: Question):
     yield Assumption(
-        f"rounding in {plan.dtype} changes the law by at most 1%, unless a warning says by how much",
+        f"rounding in {plan.dtype} changes the law by at most 1%, unless a warning says more",
         "checked on the plan",
     )
     yield Assumption(
