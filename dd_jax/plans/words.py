@@ -195,14 +195,14 @@ def _on_others():
         "the requester is one fixed map of the releases it saw, its own edits and coins that are "
         "independent of the noise; it did not itself insert the record; it may know all other rows",
         "every step draws fresh Gaussian noise of the planned variance that nobody else knows: "
-        "threefry from a secret key of 64 random bits (dd_jax.secret_key), too many to search",
+        "threefry from a key of 64 random bits (dd_jax.secret_key), and nobody tries 2⁶⁴ keys",
     ):
         yield Assumption(statement, "required of the deployment")
 
 
 def _on_arithmetic(plan: Plan, question: Question):
     yield Assumption(
-        f"rounding in {plan.dtype} changes neither drift nor noise at the scale of these numbers",
+        f"rounding in {plan.dtype} changes the law by at most 1%, unless a warning says more",
         "checked on the plan",
     )
     yield Assumption(

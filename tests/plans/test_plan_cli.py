@@ -233,3 +233,12 @@ def test_planning_after_import_takes_less_than_a_second(capsys):
     run_json(capsys, [*LOGISTIC, "--target-risk", "1"])
     run_json(capsys, [*LOGISTIC, "--loss", "tanh_margin", "--nonconvex"])
     assert time.process_time() - start < 3.0
+
+
+def test_dtype_and_first_insertion_reach_the_plan(capsys):
+    double = run_json(capsys, [*LOGISTIC, "--dtype", "float64", "--request", "3"])
+    young = run_json(capsys, [*LOGISTIC, "--request", "3", "--first-inserted", "2"])
+    assert any("float64" in a["statement"] for a in double["assumptions"])
+    assert young["first_inserted"] == 2
+    assert young["eps_dd_request"] < double["eps_dd_request"]
+    assert young["basis"] == "promise"
