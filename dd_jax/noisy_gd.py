@@ -248,7 +248,7 @@ def _check_held(numbers: dict[str, Any], params: PyTree) -> None:
 
 def _check_same_problem(plan: Plan, problem: Problem) -> None:
     """A plan is for known numbers; a sweep over traced ones runs a `Schedule`."""
-    if plan.problem != problem.constants:
+    if plan.problem.declared != problem.constants.declared:
         raise InputError(
             f"the plan was made for {plan.problem}, not for {problem.constants}; "
             f"plan again for the problem that is run."
@@ -256,22 +256,22 @@ def _check_same_problem(plan: Plan, problem: Problem) -> None:
 
 
 def _check_planned(plan, database: PyTree, model: PyTree) -> None:
-    """A certificate's noise is for its own n, d and type; all are static: jit cannot hide them."""
-    if not isinstance(plan, Plan):
-        return
+    """A certificate's noise is for its own n, d and type; all are static: jit cannot hide them.
+
+    A calibration of another system may know some of them, a bare `Schedule` knows none.
+    """
     leaves = jax.tree.leaves(model)
     dim = sum(leaf.size for leaf in leaves)
-    for name, planned, found in (
-        ("n", plan.n, num_records(database)),
-        ("dim", plan.dim, dim),
-    ):
+    for name, found in (("n", num_records(database)), ("dim", dim)):
+        planned = getattr(plan, name, found)
         if planned != found:
             raise InputError(
                 f"the plan was made for {name} = {planned}, the database or model has {name} = "
                 f"{found}; plan again with {name}={found}."
             )
     for leaf in leaves:
-        if jnp.finfo(leaf.dtype).nmant < np.finfo(plan.dtype).nmant:
+        dtype = getattr(plan, "dtype", leaf.dtype)
+        if jnp.finfo(leaf.dtype).nmant < jnp.finfo(dtype).nmant:
             raise InputError(
                 f"the plan was made for {plan.dtype}, the model is of {leaf.dtype}; give data of "
                 f"that type with 64 bits enabled, or plan again with dtype='{leaf.dtype}'."
@@ -280,10 +280,11 @@ def _check_planned(plan, database: PyTree, model: PyTree) -> None:
 
 def _check_planned_edit(plan, edit: Edit) -> None:
     rows = edit.index.shape[0]
-    if isinstance(plan, Plan) and rows > plan.edits_per_request:
+    planned = getattr(plan, "edits_per_request", rows)
+    if rows > planned:
         raise InputError(
-            f"the edit replaces {rows} rows, the plan was made for {plan.edits_per_request} per "
-            f"request; split the edit or plan again with edits_per_request={rows}."
+            f"the edit replaces {rows} rows, the plan was made for {planned} per request; "
+            f"split the edit or plan again with edits_per_request={rows}."
         )
 
 
