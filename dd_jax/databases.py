@@ -108,6 +108,7 @@ def expand(database: PyTree) -> PyTree:
     return rows_of(database, jnp.arange(num_records(database)))
 
 
+@dataclass(frozen=True)
 class Form(Compact):
     """What a form other than an overlay is: records that lie somewhere, and where each row does."""
 
