@@ -180,9 +180,11 @@ def _sum_of_many(scores: LinearScores, row_chunk, params, records, clip_norm, we
     """
     models, dim = params.shape[:2]
     last = jnp.moveaxis(params, 0, -1).reshape(dim, -1)  # (d, S) or (d, C·S)
-    own = weight is not None and weight.ndim > 1
-    if weight is not None and own:
-        weight = weight.T  # here, and not in every chunk: no step of a longer run changes it
+    own = False
+    if weight is not None and weight.ndim > 1:
+        # No step of a longer run changes them. The compiler takes the absolute value (weights are
+        # ≥ 0) out of the loop over steps, and with it the transposition, which alone it leaves.
+        own, weight = True, jnp.abs(weight.T)
 
     def one_chunk(records, weight):
         features, label = _signed_features(scores, records)
