@@ -161,8 +161,8 @@ def mechanism(problem: Problem, plan) -> Mechanism:
     """
     _check_schedule(plan)
     publish = publish_model
+    _check_same_problem(plan, problem)
     if isinstance(plan, Plan):
-        _check_same_problem(plan, problem)
         arithmetic.check(plan)
         publish = _rounded_to(arithmetic.publication_grid(plan))
     numbers: dict[str, Any] = {
@@ -246,11 +246,12 @@ def _check_held(numbers: dict[str, Any], params: PyTree) -> None:
                 )
 
 
-def _check_same_problem(plan: Plan, problem: Problem) -> None:
+def _check_same_problem(plan, problem: Problem) -> None:
     """A plan is for known numbers; a sweep over traced ones runs a `Schedule`."""
-    if plan.problem.declared != problem.constants.declared:
+    planned = getattr(plan, "problem", None)
+    if planned is not None and planned.declared != problem.constants.declared:
         raise InputError(
-            f"the plan was made for {plan.problem}, not for {problem.constants}; "
+            f"the plan was made for {planned}, not for {problem.constants}; "
             f"plan again for the problem that is run."
         )
 

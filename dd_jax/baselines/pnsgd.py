@@ -21,7 +21,7 @@ from dd_jax.baselines.calibration import check_planned_edit
 from dd_jax.baselines.pnsgd_passes import PnsgdCalibration, calibrate
 from dd_jax.baselines.projected import project
 from dd_jax.erm import Problem
-from dd_jax.losses import deletion
+from dd_jax.losses import null_records
 from dd_jax.types import apply_edit, num_records
 
 __all__ = [
@@ -86,7 +86,7 @@ def _with_null(problem: Problem, database: PyTree, order: Array) -> PyTree:
     empty = order.size - n
     if empty == 0:
         return database
-    null = deletion(problem.loss, database, [n] * empty).record
+    null = null_records(problem.loss, database, empty)
     return jax.tree.map(lambda leaf, more: jnp.concatenate([leaf, more]), database, null)
 
 

@@ -18,6 +18,7 @@ from dd_jax.baselines.calibration import Constants, require_float32_noise
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.guarantees import checks, utility
+from dd_jax.noisy_gd import step_key
 from dd_jax.plans import conditions
 
 
@@ -198,10 +199,10 @@ def count_one(served: PyTree) -> PyTree:
 
 
 def repeat(key: Array, model: PyTree, num_steps, step: Callable) -> PyTree:
-    """K steps `step(step_key, k, model)`, K perhaps traced; step k has the key fold_in(key, k)."""
+    """K steps `step(step_key, k, model)`, K perhaps traced; keys as in `noisy_gd.run`."""
 
     def body(k, model):
-        return step(jax.random.fold_in(key, k), k, model)
+        return step(step_key(key, k), k, model)
 
     return jax.lax.fori_loop(0, num_steps, body, model)
 

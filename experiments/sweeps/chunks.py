@@ -26,6 +26,7 @@ import dd_jax as dd
 from dd_jax import processes, sharding
 from dd_jax.ensemble import DEFAULT_CHUNK, Pair, program
 from dd_jax.errors import InputError
+from dd_jax.keys import tagged
 from experiments.sweeps import store
 
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy")
@@ -144,7 +145,7 @@ def neighbours(
 ) -> Pair:
     """`dd.neighbours` with independent noise, each arm a stream of its own; the same numbers."""
     dd.check_edit(database, edit)
-    keys = jax.random.split(key)
+    keys = (tagged(key, "present"), tagged(key, "absent"))
     databases = (database, dd.apply_edit(database, edit))
     arms = []
     for arm, (arm_key, rows) in enumerate(zip(keys, databases, strict=True)):

@@ -17,7 +17,8 @@ TEST = jax.tree.map(lambda leaf: leaf[:30], utility_order.synthetic(50, 4, seed=
 QUESTION = Question("synthetic-4", 50, 4, l2=0.2, eps_dp=1.0, eps_dd=0.2, requests=4)
 PLAN = QUESTION.plan()
 SETTING = deletion_sweep.setting(QUESTION, PLAN)
-CURATOR = dd.noisy_gd.mechanism(QUESTION.problem, PLAN)
+# The sweep judges models before they are rounded to be published.
+CURATOR = dd.noisy_gd.mechanism(QUESTION.problem, deletion_sweep.schedule(SETTING))
 KEY = jax.random.key(5)
 
 
