@@ -11,6 +11,7 @@ import contextlib
 import functools
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -140,11 +141,11 @@ def interact(
         curator, release, events = _serve(mechanism, request_key, curator, edit)
         return (curator, release, memory), (release, *events)
 
-    start = (_first_state(mechanism, state, database), release, memory)
+    start = (_first_state(mechanism, key, state, database), release, memory)
     xs = (jnp.arange(1, num_requests + 1, dtype=jnp.int32), jnp.asarray(observed))
     (curator, _, _), (releases, edits, *events) = jax.lax.scan(serve, start, xs)
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
-    transcript = _transcript(mechanism, database, releases, edits, observed, events, outside)
+    transcript = _transcript(curator, releases, edits, observed, events, outside)
     return _compacted(curator), transcript
 
 
@@ -163,6 +164,7 @@ def drive(
     is checked before it is served. A refused edit leaves nothing half done and nothing served is
     ever lost: every error, of `respond` and a Ctrl-C too, carries the curator's state and the
     transcript so far as its attributes `curator` and `transcript`, and `resume` goes on from there.
+    A row that is replaced by what it held already (deleted twice) is warned of at the end.
 
     Args:
         key: the interaction's only source of randomness.
@@ -197,9 +199,11 @@ def resume(
     """`drive` for a curator that has learned and served before: from its state, without learning.
 
     Requests and releases go on being counted where the state stands, here, in `respond` and in
-    `observe`; their noise is new even under a key that was used before. A certificate of what
-    happened is made from all transcripts of one curator in their order (`Plan.certify`). The
-    current model is published again as the first release.
+    `observe`, and their noise with them: a key that served the earlier requests may go on. Two
+    resumes of the SAME state need a fresh key each, or they draw the same noise. A certificate of
+    what happened is made from all transcripts of one curator in their order (`Plan.certify`). The
+    current model is published again as the first release: for a mechanism that publishes with noise
+    the same release under the key that made it, and one more under another key.
 
     Args:
         key, mechanism, respond, num_requests: as in `drive`.
@@ -215,54 +219,75 @@ def resume(
     observed = _observed_mask(observe, num_requests, served)
     # What a domain leaves alone stays: the records were brought into it before.
     curator = jax.tree.map(jnp.array, state)
-    release = jax.jit(mechanism.publish)(
-        tagged(_request_key(key, served), "publish"), curator.params
-    )
+    release = jax.jit(mechanism.publish)(_publish_key(key, served), curator.params)
     return _drive(key, mechanism, respond, curator, release, jnp.int32(0), observed)
 
 
 def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observed):
     start = curator.database
-    served = int(curator.served)
+    served, looked = int(curator.served), bool(curator.looked)
+    # A look that led to no request counts for the next one, whoever makes it.
+    counted = observed.copy()
+    counted[:1] |= looked
     releases, events = [release], []
 
-    def so_far() -> Transcript:
+    def so_far() -> tuple[CuratorState, Transcript]:
         edits, counts = stack(events) if events else _no_events(start)
-        seen = observed[: len(events)]
-        counts = _counts(counts, edits)
-        return _transcript(mechanism, start, stack(releases), edits, seen, counts, outside, served)
+        state = _compacted(curator._replace(looked=jnp.bool_(looked)))
+        seen, counts = counted[: len(events)], _counts(counts, edits)
+        return state, _transcript(state, stack(releases), edits, seen, counts, outside, served)
 
     try:
         with _held_back() as interrupts:
-            for request in range(served + 1, served + len(observed) + 1):
-                edit = respond(request, release if observed[request - served - 1] else None)
+            for visible in observed.tolist():
+                request = served + len(events) + 1
+                looked = looked or visible
+                edit = respond(request, release if visible else None)
                 try:
                     check_edit(curator.database, edit, mechanism.domain)
                     _check_size(edit, events)
                 except InputError as error:
-                    state = _compacted(curator)
-                    raise EditRefused(f"request {request}: {error}", state, so_far()) from None
+                    raise EditRefused(f"request {request}: {error}", *so_far()) from None
                 if not events and isinstance(start, Compact):
                     slots = len(observed) * edit.index.shape[0]
                     curator = curator._replace(database=databases.overlay(curator.database, slots))
                 interrupts.hold()
-                words = curator.plan  # never changes: not worth an argument of every step
+                # What never changes is not worth an argument of every step.
+                names = {name: getattr(curator, name) for name in ("plan", "run", "looked")}
                 curator, release, event = _request_step(
-                    mechanism, key, curator._replace(plan=None), edit
+                    mechanism, key, curator._replace(**dict.fromkeys(names)), edit
                 )
-                curator = curator._replace(plan=words)
+                curator, looked = curator._replace(**names), False
                 releases.append(release)
                 events.append(event)
                 interrupts.let_go()
+        state, transcript = so_far()
     except EditRefused:
         raise
     except BaseException as error:
-        error.curator, error.transcript = _compacted(curator), so_far()  # pyright: ignore
+        error.curator, error.transcript = so_far()  # pyright: ignore
         error.add_note(
             f"{len(events)} requests were served; this error's curator and transcript hold them."
         )
         raise
-    return _compacted(curator), so_far()
+    _report_unchanged(transcript)
+    return state, transcript
+
+
+def _report_unchanged(transcript: Transcript) -> None:
+    """Say which rows were replaced by what they held already: they had been deleted before."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(transcript.unchanged)]
+    found = np.argwhere(np.all(leaves, axis=0)) if leaves[0].size else ()
+    if len(found):
+        before = 1 + int(transcript.served_before)
+        rows = np.asarray(transcript.edits.index)
+        named = [f"row {rows[i, j]} by request {before + i}" for i, j in found[:5]]
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        warnings.warn(
+            f"replaced by what it held already, so that nothing was deleted: {', '.join(named)}"
+            f"{more}.",
+            stacklevel=4,
+        )
 
 
 class _Interrupts:
@@ -328,16 +353,22 @@ def check_database(database: PyTree, mechanism: Mechanism) -> None:
 
 def _learn(mechanism: Mechanism, key: Array, database: PyTree) -> tuple[PyTree, PyTree]:
     state = mechanism.learn(tagged(key, "learn"), database)
-    return state, mechanism.publish(tagged(key, "publish"), state)
+    return state, mechanism.publish(_publish_key(key, 0), state)
 
 
-def _first_state(mechanism: Mechanism, params: PyTree, database: PyTree) -> CuratorState:
-    return CuratorState(params, database, jnp.int32(0), jnp.asarray(mechanism.fingerprint))
+def _first_state(mechanism: Mechanism, key: Array, params, database: PyTree) -> CuratorState:
+    run = jax.random.bits(tagged(key, "run"), (2,), jnp.uint32)
+    words = jnp.asarray(mechanism.fingerprint)
+    return CuratorState(params, database, jnp.int32(0), words, run, jnp.bool_(False))
 
 
 def _request_key(key: Array, request) -> Array:
     """The key of request i; counted over a curator's life, so that none is drawn from twice."""
     return jax.random.fold_in(tagged(key, "request"), request)
+
+
+def _publish_key(key: Array, release) -> Array:
+    return tagged(_request_key(key, release), "publish")
 
 
 def _edit_size(requester: Requester, memory, release: PyTree) -> int:
@@ -356,7 +387,7 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     state = mechanism.delete(tagged(key, "delete"), curator.database, edit, curator.params)
     release = mechanism.publish(tagged(key, "publish"), state)
     database = _edited(curator.database, edit)
-    curator = CuratorState(state, database, curator.served + 1, curator.plan)
+    curator = curator._replace(params=state, database=database, served=curator.served + 1)
     return curator, release, (edit, _count_outside(inside), rejected, unchanged)
 
 
@@ -386,7 +417,7 @@ def _compacted(curator: CuratorState) -> CuratorState:
 
 
 def _transcript(
-    mechanism, database, releases, edits, observed, events, outside, served_before=0
+    curator: CuratorState, releases, edits, observed, events, outside, served_before=0
 ) -> Transcript:
     projected, rejected, unchanged = events
     return Transcript(
@@ -398,8 +429,9 @@ def _transcript(
         outside,
         unchanged,
         jnp.int32(served_before),
-        jnp.int32(num_records(database)),
-        jnp.asarray(mechanism.fingerprint),
+        jnp.int32(num_records(curator.database)),
+        curator.plan,
+        curator.run,
     )
 
 
@@ -409,7 +441,7 @@ def _start_step(mechanism: Mechanism, key: Array, database: PyTree):
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     # The caller's arrays must survive the donated steps that follow.
-    curator = jax.tree.map(jnp.copy, _first_state(mechanism, state, database))
+    curator = jax.tree.map(jnp.copy, _first_state(mechanism, key, state, database))
     return curator, release, outside
 
 

@@ -33,6 +33,7 @@ _HISTORY = (
     "served_before",
     "n",
     "plan",
+    "run",
 )
 
 
@@ -57,6 +58,8 @@ def save(
     if not np.array_equal(np.asarray(state.plan), np.asarray(plan.fingerprint, np.uint32)):
         raise InputError("the state was made under another plan; give the plan it was made under.")
     served = sum(transcript.observed.shape[0] for transcript in transcripts)
+    if any(not np.array_equal(transcript.run, state.run) for transcript in transcripts):
+        raise InputError("the transcripts are of another curator; give this one's, in order.")
     if served != int(state.served):
         raise InputError(
             f"the state has served {int(state.served)} requests, the transcripts hold {served}; "
@@ -69,6 +72,7 @@ def save(
             f"arrays can be saved."
         )
     arrays = _numbered("params", state.params) | _numbered("database", database)
+    arrays |= {"run": np.asarray(state.run), "looked": np.asarray(state.looked)}
     for place, transcript in enumerate(transcripts):
         history = {name: getattr(transcript, name) for name in _HISTORY}
         arrays |= {f"history/{place}/{name}": np.asarray(part) for name, part in history.items()}
@@ -114,7 +118,8 @@ def load(
         if num_records(database) != plan.n or not all(jax.tree.leaves(fits)):
             raise ValueError("sizes")
         words = jnp.asarray(np.asarray(plan.fingerprint, np.uint32))
-        state = CuratorState(params, database, jnp.int32(about["served"]), words)
+        rest = (_held(arrays["run"]), _held(arrays["looked"]))
+        state = CuratorState(params, database, jnp.int32(about["served"]), words, *rest)
         structure = jax.tree.structure(database)
         transcripts = tuple(
             _transcript(arrays, f"history/{place}", structure)
@@ -134,13 +139,26 @@ def _numbered(name: str, tree: Any) -> dict[str, np.ndarray]:
 
 def _leaves(arrays: dict[str, np.ndarray], name: str) -> list[jax.Array]:
     count = sum(key.startswith(f"{name}/") for key in arrays)
-    return [jnp.asarray(arrays[f"{name}/{place}"]) for place in range(count)]
+    return [_held(arrays[f"{name}/{place}"]) for place in range(count)]
+
+
+def _held(array: np.ndarray) -> jax.Array:
+    """The array on the device, never in another type."""
+    held = jnp.asarray(array)
+    if held.dtype != array.dtype:
+        raise InputError(f"the state is of {array.dtype}; load it with 64 bits enabled.")
+    return held
 
 
 def _transcript(arrays: dict[str, np.ndarray], name: str, structure) -> Transcript:
     history = {part: jnp.asarray(arrays[f"{name}/{part}"]) for part in _HISTORY}
     unchanged = jax.tree.unflatten(structure, _leaves(arrays, f"{name}/unchanged"))
     edits = Edit(jnp.asarray(arrays[f"{name}/index"]), None)
+    lengths = {len(history[part]) for part in ("observed", "projected", "rejected")}
+    if lengths != {len(edits.index)} or any(
+        leaf.shape != edits.index.shape for leaf in jax.tree.leaves(unchanged)
+    ):
+        raise ValueError("lengths")
     return Transcript(releases=None, edits=edits, unchanged=unchanged, **history)
 
 
@@ -166,5 +184,5 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             return dict(stored)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise InputError(f"{path} cannot be read ({error}); give what dd.save wrote.") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError):
+        raise InputError(f"{path} is no file that dd.save wrote, or is damaged.") from None

@@ -78,6 +78,7 @@ def publish_model(key: Array, state: PyTree) -> PyTree:
 
 
 NO_PLAN = np.zeros(4, np.uint32)
+NO_RUN = np.zeros(2, np.uint32)
 
 
 class Mechanism(NamedTuple):
@@ -114,12 +115,16 @@ class CuratorState(NamedTuple):
         database: 𝒟_i.
         served: i, the requests served so far.
         plan: fingerprint of the mechanism's plan.
+        run: two words that tell this curator from others of the same plan.
+        looked: whether the newest release was shown to a requester whose request was not served.
     """
 
     params: PyTree
     database: PyTree
     served: Any = np.int32(0)
     plan: Any = NO_PLAN
+    run: Any = NO_RUN
+    looked: Any = np.bool_(False)
 
 
 class Transcript(NamedTuple):
@@ -138,6 +143,7 @@ class Transcript(NamedTuple):
         served_before: requests that were served before this transcript began.
         n: number of records.
         plan: fingerprint of the mechanism's plan.
+        run: two words of the curator that it is of, the same in all of its transcripts.
     """
 
     releases: PyTree
@@ -150,6 +156,7 @@ class Transcript(NamedTuple):
     served_before: Any = np.int32(0)
     n: Any = np.int32(0)
     plan: Any = NO_PLAN
+    run: Any = NO_RUN
 
 
 class Part(NamedTuple):

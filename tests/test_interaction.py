@@ -178,9 +178,11 @@ def test_an_error_of_the_requester_loses_nothing(error):
     )
 
 
-def test_an_interrupt_while_a_request_is_served_loses_nothing():
+def test_an_interrupt_while_a_request_is_served_loses_nothing(request):
     """The state is donated to the step: a Ctrl-C in the middle must wait for the new one."""
     armed = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def publish(key, state):
         def report(model):
@@ -225,6 +227,45 @@ def test_a_resumed_stream_draws_new_noise_under_the_same_key():
     jax.tree.map(np.asarray, half)  # not donated
 
 
+def test_an_interrupt_after_the_last_request_loses_nothing(monkeypatch):
+    database = signed(20, 4)
+
+    calls = []
+
+    def broken(trees):
+        calls.append(trees)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return stacked(trees)
+
+    stacked = interaction.stack
+    monkeypatch.setattr(interaction, "stack", broken)
+    edit = dd.deletion(LOSS, database, [3])
+    with pytest.raises(KeyboardInterrupt) as raised:
+        dd.drive(jax.random.key(0), CURATOR, lambda *_: edit, database, num_requests=1)
+    assert int(raised.value.curator.served) == 1
+
+
+@pytest.mark.parametrize("form", [lambda rows: rows, dd.compress])
+@pytest.mark.parametrize("error", [RuntimeError, None])
+def test_the_state_of_an_error_holds_nothing_of_a_deleted_record(form, error):
+    database = signed(20, 4)
+    gone = np.asarray(database.features[3]).tobytes()
+
+    def respond(request, release):
+        if request == 1:
+            return dd.deletion(LOSS, database, [3])
+        if error is not None:
+            raise error
+        return dd.deletion(LOSS, database, [4, 4])
+
+    with pytest.raises((RuntimeError, dd.EditRefused)) as raised:
+        dd.drive(jax.random.key(0), CURATOR, respond, form(database), num_requests=2)
+    leaves = jax.tree.leaves(raised.value.curator)
+    assert not any(gone in np.asarray(leaf).tobytes() for leaf in leaves)
+    assert any(gone in np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(form(database)))
+
+
 def test_a_state_of_something_else_is_not_resumed():
     database, small = signed(20, 4), signed(10, 4)
     plans = [
@@ -243,6 +284,8 @@ def test_a_state_of_something_else_is_not_resumed():
     refuses(curators[0], state._replace(params=jnp.zeros(5)), "this mechanism keeps")
     refuses(curators[0], state._replace(params=jnp.zeros((2, 2))), "this mechanism keeps")
     refuses(curators[0], (state.params, database), "CuratorState")
+    outside = database._replace(features=database.features.at[6].multiply(50.0))
+    refuses(curators[0], state._replace(database=outside), "row 6 has feature norm")
     refuses(curators[0], state._replace(served=-1), "served")
     refuses(curators[0], state, "releases 0 to 0", observe=(1,))
 
@@ -269,6 +312,19 @@ def test_a_transcript_tells_what_was_replaced_by_itself():
         assert transcript.unchanged.features.tolist() == [*both, [True, False]]
         assert transcript.unchanged.label.tolist() == [*both, [False, False]]
         assert int(transcript.n) == 20
+    with pytest.warns(UserWarning, match="row 4 by request 2"):
+        dd.drive(
+            jax.random.key(0),
+            CURATOR,
+            lambda request, _: edits[request - 1],
+            database,
+            num_requests=2,
+        )
+
+
+def test_a_stream_deletes_a_row_once():
+    with pytest.raises(dd.InputError, match="row 7 is named twice"):
+        dd.requesters.deletions(LOSS, signed(20, 4), [7, 8, 7])
 
 
 def test_drive_checks_the_database_it_is_given():
@@ -286,8 +342,8 @@ def test_drive_copies_a_database_that_its_domain_leaves_as_it_is():
         domain=dd.Domain("anything", lambda r: None, lambda r: (r, jnp.ones(r.shape[0], bool))),
     )
     database = signed(6, 2).features
-    edit = dd.replacement([0], jnp.zeros((1, 2)))
-    dd.drive(jax.random.key(0), mean, lambda *_: edit, database, num_requests=2)
+    edits = [dd.replacement([row], jnp.zeros((1, 2))) for row in (0, 1)]
+    dd.drive(jax.random.key(0), mean, lambda i, _: edits[i - 1], database, num_requests=2)
     assert not database.is_deleted()
     assert bool(jnp.isfinite(database).all())
 
@@ -450,7 +506,8 @@ def test_a_stream_of_200_edits_traces_each_function_once():
     def respond(request, release):
         return jax.tree.map(lambda leaf: leaf[request - 1], stream)
 
-    dd.drive(jax.random.key(0), counted, respond, database, num_requests=200)
+    with pytest.warns(UserWarning, match="nothing was deleted"):
+        dd.drive(jax.random.key(0), counted, respond, database, num_requests=200)
 
 
 def test_adversary_view_is_the_releases_from_the_deletion_on():

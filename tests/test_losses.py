@@ -469,17 +469,3 @@ def test_a_user_loss_declares_its_constants():
     assert loss.constants.lipschitz is None
     with pytest.raises(dd.InputError, match="lipschitz = -1 is not a finite number ≥ 0"):
         dd.losses.custom(lambda t, x: t, lambda d: d, name="bad", lipschitz=-1)
-
-
-@pytest.mark.parametrize("form", [lambda rows: rows, dd.compress])
-def test_a_row_that_is_deleted_already_is_not_deleted_again(form):
-    database = form(signed(20, 4))
-    loss = dd.losses.logistic()
-    after = dd.apply_edit(database, dd.deletion(loss, database, [3, 5]))
-    with pytest.raises(dd.InputError, match="row 5 is deleted already"):
-        dd.deletion(loss, after, [7, 5])
-    with pytest.raises(dd.InputError, match="row 20 is out of range"):
-        dd.deletion(loss, after, [7, 20])
-    dd.deletion(loss, after, [7])
-    with pytest.raises(dd.InputError, match="named twice"):
-        dd.requesters.deletions(loss, database, [7, 8, 7])

@@ -98,6 +98,15 @@ def test_damaged_and_missing_files_are_refused(served, tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(dd.InputError):
             dd.load(path, PROBLEM)
+    path.write_bytes(whole)
+    stored = dict(np.load(path))
+    short = {"history/0/observed": stored["history/0/observed"][:1]}
+    rows = {f"database/{leaf}": stored[f"database/{leaf}"][:-1] for leaf in (0, 1)}
+    doubles = {"params/0": stored["params/0"].astype(np.float64)}
+    for damage in (short, rows, doubles):
+        np.savez(path, **(stored | damage))
+        with pytest.raises(dd.InputError):
+            dd.load(path, PROBLEM)
     np.savez(path, about=np.asarray("[]"))
     with pytest.raises(dd.InputError):
         dd.load(path, PROBLEM)

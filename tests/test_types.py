@@ -125,9 +125,7 @@ def test_check_edit_accepts_a_good_edit_and_holds_it_to_the_domain():
     database, edit = signed(5, 3), edit_of([4, 0], 0.5)
     dd.check_edit(database, edit)
     dd.check_edit(database, edit, dd.losses.logistic().domain)
-    with pytest.raises(
-        dd.InputError, match=r"row 0 has feature norm 1\.73205, beyond the declared 1"
-    ):
+    with pytest.raises(dd.InputError, match=r"row 0 has feature norm 1\.73205"):
         dd.check_edit(database, edit_of([4, 0], 1.0), dd.losses.logistic().domain)
 
 

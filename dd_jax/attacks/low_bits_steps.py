@@ -87,14 +87,16 @@ def observe(key: Array, plan: Plan, seeds: int, *, rounded: bool) -> tuple[np.nd
     own_key, path_key, *keys = jax.random.split(key, 4)
     step, l2 = Step.of(plan), np.float32(plan.problem.l2)
     how, _ = own_runs(own_key, plan)
-    coins = np.random.default_rng(np.asarray(jax.random.key_data(path_key)))
-    shape = (plan.delete_steps - 1, PATHS)
+    shape = (2, plan.delete_steps - 1, PATHS)
+    coins = np.asarray(jax.random.randint(path_key, shape, 0, float_lattice.COUNT))
 
-    def ratios(seen: Seen) -> np.ndarray:
-        draws = float_lattice.quantiles()[coins.integers(float_lattice.COUNT, size=shape)]
+    def ratios(coins: np.ndarray, seen: Seen) -> np.ndarray:
+        draws = float_lattice.quantiles()[coins]
         return np.array([log_ratio(how, draws, *run, step, l2) for run in zip(*seen, strict=True)])
 
-    minus, plus = (ratios(play(keys[side], plan, side, seeds, rounded=rounded)) for side in (0, 1))
+    minus, plus = (
+        ratios(coins[side], play(keys[side], plan, side, seeds, rounded=rounded)) for side in (0, 1)
+    )
     return minus, plus
 
 

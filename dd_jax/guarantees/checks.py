@@ -73,7 +73,8 @@ def count(name, value):
 def whole(name, value, *, least):
     """A count as a Python int, refused unless one finite whole number ≥ `least`."""
     number = steps(name, value)
-    if number.ndim or np.isinf(number) or number < least:
+    odd = isinstance(value, bool | str)
+    if odd or number.ndim or np.isinf(number) or number < least:
         raise InputError(f"{name} = {value} is not a finite whole number ≥ {least}; give one.")
     return int(value)
 

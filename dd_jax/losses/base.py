@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax.constants import LossConstants
-from dd_jax.databases import records_of, rows_of
+from dd_jax.databases import records_of
 from dd_jax.errors import InputError
-from dd_jax.types import ANY_RECORD, Domain, Edit, is_concrete, num_records, replacement
+from dd_jax.types import ANY_RECORD, Domain, Edit, is_concrete, replacement
 
 
 class LinearScores(NamedTuple):
@@ -85,13 +85,9 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
     replace-one guarantees apply unchanged.
 
     Raises:
-        InputError: the loss has no null record; and, where the database's values are known, a row
-            that is out of range or that holds the null record already.
+        InputError: the loss has no null record.
     """
-    edit = replacement(indices, null_records(loss, database, np.size(indices)))
-    if is_concrete(database):
-        _check_there(database, edit)
-    return edit
+    return replacement(indices, null_records(loss, database, np.size(indices)))
 
 
 def null_records(loss: Loss, database: PyTree, count: int) -> PyTree:
@@ -114,24 +110,6 @@ def null_records(loss: Loss, database: PyTree, count: int) -> PyTree:
         return jax.device_put(np.broadcast_to(np.asarray(leaf), (count, *leaf.shape)))
 
     return jax.tree.map(repeated, loss.null_record(records_of(database)))
-
-
-def _check_there(database: PyTree, edit: Edit) -> None:
-    """Refuse rows that are not there, or that are deleted already."""
-    n, rows = num_records(database), np.asarray(edit.index)
-    if rows.size and rows.max() >= n:
-        raise InputError(f"row {rows.max()} is out of range; rows run from 0 to {n - 1}.")
-    same = jax.tree.map(
-        lambda old, new: (np.asarray(old) == np.asarray(new)).reshape(rows.size, -1).all(axis=1),
-        rows_of(database, rows),
-        edit.record,
-    )
-    gone = np.flatnonzero(np.all(jax.tree.leaves(same), axis=0))
-    if gone.size:
-        raise InputError(
-            f"row {rows[gone[0]]} is deleted already: it holds the null record; name a row that "
-            f"still has a record."
-        )
 
 
 def check_data(loss: Loss, database: PyTree) -> None:

@@ -43,6 +43,7 @@ class Certificate:
         plan: the settings that the numbers were computed from.
         basis: "transcript" for what happened, "promise" for a supposed history.
         row: the row that the transcript says was deleted; None for a promise.
+        rewritten: the next request that changed that row; releases from it on are not covered.
         claim: the guarantee in one sentence.
         comparator: what a release is compared with, and in which direction.
         observer: who looks, and at what.
@@ -80,6 +81,7 @@ class Certificate:
     plan: Plan
     basis: Basis
     row: int | None
+    rewritten: int | None
     claim: str
     comparator: str
     observer: str
@@ -165,6 +167,7 @@ class Certificate:
             self.records,
             self.delta,
             self.row,
+            self.rewritten,
         )
         return issue(self.plan, question)
 

@@ -18,11 +18,14 @@ class Deletion(NamedTuple):
         first_inserted: 0, or the request that first brought the record in.
         observed: the releases that the requester was shown before the deletion.
         rows: how many rows the deleting request edited.
+        rewritten: the next request that changed the row, and may have brought the record back, or
+            that is seen to have written the same record elsewhere.
     """
 
     first_inserted: int
     observed: tuple[int, ...]
     rows: int
+    rewritten: int | None
 
 
 class _Served(NamedTuple):
@@ -33,6 +36,12 @@ class _Served(NamedTuple):
     features_unchanged: np.ndarray | None
     projected: int
     seen: bool
+    records: list[bytes] | None  # what was written, where the transcript still holds it
+
+    def written(self, row: int) -> bytes | None:
+        """What the request wrote into this row."""
+        mentions = np.flatnonzero(self.index == row)
+        return self.records[mentions[0]] if self.records and mentions.size else None
 
 
 def read_deletion(plan, transcripts, request, row, first_inserted) -> Deletion:
@@ -56,20 +65,28 @@ def read_deletion(plan, transcripts, request, row, first_inserted) -> Deletion:
     if plan.protects == "label":
         _require_labels_only(until, plan.n)
     observed = tuple(release for release, event in enumerate(until) if event.seen)
-    return Deletion(_first_inserted(until, row, first_inserted), observed, until[-1].index.size)
+    first = _first_inserted(until, row, first_inserted)
+    return Deletion(first, observed, until[-1].index.size, _rewritten(served, request, row))
 
 
 def _all_requests(plan, transcripts) -> list[_Served]:
     """The requests of all transcripts, which follow one another from the start."""
-    parts = [transcripts] if hasattr(transcripts, "edits") else list(transcripts)
+    several = isinstance(transcripts, list | tuple) and not hasattr(transcripts, "edits")
+    parts: list[Any] = list(transcripts) if several else [transcripts]
     if not parts:
         raise InputError("no transcript was given; give those of the interaction, in order.")
     served = []
+    run = getattr(parts[0], "run", None)
     for part in parts:
         if not hasattr(part, "edits"):
             raise InputError(
                 f"{type(part).__name__} is not a transcript; give those of dd.interact, dd.drive "
                 f"or dd.resume, in order."
+            )
+        if not np.array_equal(np.asarray(part.run), np.asarray(run)):
+            raise CertificateRefused(
+                "the transcripts are of different curators; give those of one, from its learning "
+                "on."
             )
         served += _requests(plan, part, len(served))
     return served
@@ -113,6 +130,12 @@ def _requests(plan, transcript, before: int) -> list[_Served]:
         )
     unchanged = [np.asarray(leaf, dtype=bool) for leaf in _leaves(transcript.unchanged)]
     features = getattr(transcript.unchanged, "features", None)
+    leaves = [np.asarray(leaf) for leaf in _leaves(transcript.edits.record)]
+
+    def written(k: int) -> list[bytes] | None:
+        whole = [b"".join(leaf[k, j].tobytes() for leaf in leaves) for j in range(index.shape[1])]
+        return whole if leaves else None
+
     projected = np.asarray(transcript.projected).tolist()
     observed = np.asarray(transcript.observed).tolist()
     return [
@@ -122,6 +145,7 @@ def _requests(plan, transcript, before: int) -> list[_Served]:
             None if features is None else np.asarray(features, dtype=bool)[k],
             projected[k],
             observed[k],
+            written(k),
         )
         for k in range(index.shape[0])
     ]
@@ -185,6 +209,16 @@ def _require_labels_only(until: list[_Served], n: int) -> None:
             )
 
 
+def _rewritten(served: list[_Served], request: int, row: int) -> int | None:
+    """The first request after the deletion that may have brought the record back."""
+    wrote = [event for event in served[: request - 1] if _changes(event, row)]
+    record = wrote[-1].written(row) if wrote else None
+    for later, event in enumerate(served[request:], start=request + 1):
+        if _changes(event, row) or (record is not None and record in (event.records or ())):
+            return later
+    return None
+
+
 def _first_inserted(until: list[_Served], row: int, first_inserted) -> int:
     """0 unless a request is given that really wrote this row.
 
@@ -204,4 +238,11 @@ def _first_inserted(until: list[_Served], row: int, first_inserted) -> int:
             f"request {first} did not change row {row}, so it did not bring the record in; give "
             f"the request that first did, or leave out first_inserted."
         )
+    record = until[first - 1].written(row) if first else None
+    for earlier, event in enumerate(until[: max(first - 1, 0)], start=1):
+        if record is not None and record in (event.records or ()):
+            raise CertificateRefused(
+                f"request {earlier} had written the record that request {first} wrote, so it first "
+                f"came in earlier; give first_inserted={earlier} or leave it out."
+            )
     return first

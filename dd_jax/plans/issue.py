@@ -32,7 +32,7 @@ _RISKS = ("risk_bound", "risk_bound_learned", "risk_bound_request", "risk_bound_
 def issue(plan: Plan, question: Question, reduction: str = "sound") -> Certificate:
     """The certificate that answers a question about a plan."""
     numbers = _NUMBERS[plan.kind](plan, question)
-    rounding = arithmetic.check(plan)
+    rounding = (arithmetic.check(plan), arithmetic.about_tails(plan, question.delta))
     stated = _reduction(numbers, question, reduction)
     reported = {name: getattr(numbers, name) for name in _EPSILONS}
     reported["eps_dd_reduction_as_stated"] = stated
@@ -42,6 +42,7 @@ def issue(plan: Plan, question: Question, reduction: str = "sound") -> Certifica
         plan=plan,
         basis="promise" if question.row is None else "transcript",
         row=question.row,
+        rewritten=question.rewritten,
         claim=words.claim(plan, question, reported),
         comparator=words.comparator(plan, question),
         observer=words.observer(plan, question),

@@ -17,6 +17,7 @@ class Question(NamedTuple):
         records: rows judged jointly.
         delta: δ to convert to, or None.
         row: the row that a transcript says was deleted; None for a promise.
+        rewritten: the next request that changed that row, if one did.
     """
 
     adaptivity: int
@@ -26,10 +27,20 @@ class Question(NamedTuple):
     records: int
     delta: float | None
     row: int | None
+    rewritten: int | None
 
     @classmethod
     def make(
-        cls, plan, adaptivity, request, first_inserted, observed, records, delta, row=None
+        cls,
+        plan,
+        adaptivity,
+        request,
+        first_inserted,
+        observed,
+        records,
+        delta,
+        row=None,
+        rewritten=None,
     ) -> "Question":
         """The checked question; where it is known which releases were seen, they decide p.
 
@@ -53,7 +64,7 @@ class Question(NamedTuple):
             records = plan.edits_per_request
         records = checks.whole("records", records, least=1)
         delta = plan.delta if delta is None else float(checks.delta(delta))
-        return cls(adaptivity, request, first_inserted, observed, records, delta, row)
+        return cls(adaptivity, request, first_inserted, observed, records, delta, row, rewritten)
 
     @property
     def runs_before_deletion(self) -> int:

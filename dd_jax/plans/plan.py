@@ -222,6 +222,7 @@ class Plan:
             records,
             delta,
             int(row),
+            deletion.rewritten,
         )
         return issue(plan, question)
 

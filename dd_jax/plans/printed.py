@@ -96,7 +96,7 @@ def _source(certificate: Certificate) -> str:
     else:
         source = f"a supposed history, no run: {last} deletes the record"
     if certificate.first_inserted:
-        source += f"; it first came in with request {certificate.first_inserted}"
+        source += f"; by the user's word it first came in with request {certificate.first_inserted}"
     if certificate.loaded:
         source += "; read from a file, whose word this is"
     return source

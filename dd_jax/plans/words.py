@@ -46,11 +46,12 @@ def comparator(plan: Plan, question: Question) -> str:
 
 def observer(plan: Plan, question: Question) -> str:
     """Who looks, and at what."""
-    seen = "every release made after the deletion, and nothing earlier"
+    until = f" and before request {question.rewritten}" if question.rewritten else ""
+    seen = f"every release made after the deletion{until}, and nothing earlier"
     if question.adaptivity:
         seen = (
-            f"every release made after the deletion, and {_releases(question.adaptivity)} before "
-            f"it that the requester saw"
+            f"every release made after the deletion{until}, and {_releases(question.adaptivity)} "
+            f"before it that the requester saw"
         )
     return f"{seen}; never intermediate iterates, old checkpoints or noise keys"
 
@@ -154,8 +155,9 @@ def _on_the_history(plan: Plan, question: Question):
             + ("" if question.records == 1 else ", nor was any of the rows judged jointly"),
             "declared by the user",
         )
+    until = f" before request {question.rewritten}" if question.rewritten else ""
     yield Assumption(
-        "the record does not come back after the deletion, in this row or another",
+        f"the record does not come back after the deletion{until}, in this row or another",
         "declared by the user",
     )
     shown = ", ".join(map(str, question.observed or ())) or "none"
@@ -224,20 +226,30 @@ def warnings(
     question: Question,
     numbers: Numbers,
     eps: dict[str, float],
-    rounding: str | None,
+    rounding: tuple[str | None, ...],
 ) -> tuple[str, ...]:
     """What a reader should know before relying on the numbers; `rounding` is of the arithmetic."""
     return tuple(
         text
         for text in (
+            _about_return(question),
             plan.problem.loss.caveat,
             *_about_budgets(plan, eps),
             *_about_formulas(plan, question, eps),
             _about_risk(plan, numbers),
             _about_cost(plan),
-            rounding,
+            *rounding,
         )
         if text
+    )
+
+
+def _about_return(question: Question) -> str | None:
+    if question.rewritten is None:
+        return None
+    return (
+        f"request {question.rewritten} wrote row {question.row} again: releases from it on are not "
+        f"covered; if it brought the record back, certify the request that deletes it for good"
     )
 
 

@@ -22,7 +22,7 @@ from experiments.auditing.runs import Keep
 from experiments.figures import audit_power
 
 SEEDS = 20_000
-LUCKY, UNLUCKY = 3, 0
+LUCKY, UNLUCKY = 3, 11
 NOWHERE = Keep(None)
 
 

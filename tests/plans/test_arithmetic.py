@@ -1,5 +1,6 @@
 """The arithmetic check, held to exact laws: silent is within 1%, refused is shown to break."""
 
+import dataclasses
 import functools
 import math
 
@@ -217,3 +218,52 @@ def test_a_nonconvex_plan_is_checked_too():
         step_size=0.1,
     )
     assert verdict(tiny) == "refused"
+
+
+def test_the_three_shares_are_those_of_the_text():
+    """By hand: η = 1, λ = 1/64, L/λ = 64 and spread 1: the largest model is 70, its ulp 2⁻¹⁷."""
+    problem = dd.Problem(dd.losses.linear(), 1 / 64)
+    plan = dataclasses.replace(
+        planned(problem, 1000, step_size=1.0),
+        noise_variance=0.5 * (2.0**-17) ** 2,
+        init_variance=1.0,
+        delete_steps=10,
+    )
+    found = arithmetic.rounding(plan)
+    assert found.reach == pytest.approx(70.0, rel=1e-5)
+    assert found.noise == pytest.approx(1.0)
+    assert found.variance == pytest.approx(1 / 12)
+    steps = 10 * -math.log1p(-1 / 64)
+    assert found.forgetting == pytest.approx(2 * math.exp(-2 * math.pi**2) * (1 + steps))
+    assert found.influence == pytest.approx(1000 * 2.0**-24)
+    # A start far out widens the reach: 64 + 6·20 needs another bit.
+    wide = arithmetic.rounding(dataclasses.replace(plan, init_variance=400.0))
+    assert wide.noise == pytest.approx(0.5)
+    assert verdict(plan) == "warned"
+    less = dataclasses.replace(plan, noise_variance=plan.noise_variance * 0.2)
+    assert arithmetic.rounding(less).noise == pytest.approx(math.sqrt(0.2))
+    assert arithmetic.rounding(less).forgetting < 0.1
+    assert verdict(less) == "refused"  # below half a unit, though little is forgotten wrongly
+
+
+def test_scores_of_many_columns_are_rounded_too_and_the_check_knows():
+    """All rows alike, the model at its reach along them: variance grows with the columns."""
+    dim, n = 784, 114_000
+    problem = dd.Problem(dd.losses.huber(), 1 / 2040)
+    plan = dd.plan_convex(problem, n=n, dim=dim, order=2, eps_dp=10.0, eps_dd=1.0)
+    assert verdict(plan) == "warned"
+    assert arithmetic.rounding(plan).variance > 0.1
+    assert verdict(dataclasses.replace(plan, n=1000, noise_variance=1.0)) == "silent"
+
+
+def test_a_delta_below_the_tails_of_normals_is_warned_of():
+    problem = dd.Problem(dd.losses.logistic(), 0.1)
+    budgets = {"n": 100, "dim": 3, "eps_dp": 1.0, "eps_dd": 0.1}
+
+    def warned(delta, **more):
+        plan = dd.plan_convex(problem, delta=delta, **budgets, **more)
+        return any("normals" in warning for warning in plan.certificate().warnings)
+
+    assert warned(1e-9)
+    assert not warned(1e-5)
+    assert not warned(1e-9, dtype="float64")

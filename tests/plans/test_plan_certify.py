@@ -52,7 +52,8 @@ def drive(edits, observe=(), mechanism=MECHANISM, database=None, key=0):
 @functools.cache
 def served():
     """Rows 3 and 5 written, row 3 nulled with row 7, row 3 nulled again with row 1."""
-    return drive([write([3, 5]), null([3, 7]), null([3, 1])], observe=(0, 2))
+    with pytest.warns(UserWarning, match="row 3 by request 3"):
+        return drive([write([3, 5]), null([3, 7]), null([3, 1])], observe=(0, 2))
 
 
 def test_it_reads_the_history_from_the_transcript():
@@ -206,7 +207,8 @@ def test_projections_after_the_deletion_do_not_matter():
 
 def test_a_row_that_came_null_in_the_database_was_deleted_by_nobody():
     blanked = dd.apply_edit(rows(), null([4, 6]))
-    _, transcript = drive([null([4, 7])], database=blanked)
+    with pytest.warns(UserWarning, match="row 4 by request 1"):
+        _, transcript = drive([null([4, 7])], database=blanked)
     with pytest.raises(CertificateRefused, match="came so in the database"):
         PLAN.certify(transcript, request=1, row=4)
     assert PLAN.certify(transcript, request=1, row=7).row == 7
@@ -263,8 +265,126 @@ def test_a_non_convex_history_counts_every_look_since_the_start():
     )
     short = dataclasses.replace(plan, learn_steps=2, delete_steps=1)
     mechanism = dd.noisy_gd.mechanism(problem, short)
-    _, transcript = drive([write([1]), write([2]), null([2])], (0,), mechanism)
+    _, transcript = drive([write([1], 0.1), write([2]), null([2])], (0,), mechanism)
     issued = short.certify(transcript, request=3, row=2, first_inserted=2)
     assert issued.observed == (0,)
     assert issued.adaptivity == 1
     assert "Gibbs" not in issued.comparator
+
+
+def test_a_row_that_is_written_again_ends_what_is_covered():
+    """The record may have come back with request 3; what it released is then no deletion."""
+    _, transcript = drive([write([3]), null([3]), write([3]), null([3])])
+    issued = PLAN.certify(transcript, request=2, row=3)
+    assert issued.rewritten == 3
+    assert any("request 3" in warning for warning in issued.warnings)
+    assert "before request 3" in issued.observer
+    assert PLAN.certify(transcript, request=4, row=3).rewritten is None
+    assert issued.is_genuine()
+    assert not dataclasses.replace(issued, rewritten=None).is_genuine()
+
+
+def test_a_record_that_is_seen_to_come_back_elsewhere_ends_it_too():
+    _, transcript = drive([write([3]), null([3]), write([5])])
+    assert PLAN.certify(transcript, request=2, row=3).rewritten == 3
+    other = drive([write([3]), null([3]), write([5], size=0.2)])[1]
+    assert PLAN.certify(other, request=2, row=3).rewritten is None
+
+
+def test_a_first_insertion_that_the_transcript_contradicts_is_refused():
+    """In by 1, out by 2, back by 3, out by 4: it did not first come in with 3."""
+    _, transcript = drive([write([3]), null([3]), write([3]), null([3])])
+    with pytest.raises(CertificateRefused, match="first_inserted=1"):
+        PLAN.certify(transcript, request=4, row=3, first_inserted=3)
+    assert PLAN.certify(transcript, request=4, row=3, first_inserted=1).first_inserted == 1
+    other = drive([write([3], size=0.1), null([3]), write([3]), null([3])])[1]
+    assert PLAN.certify(other, request=4, row=3, first_inserted=3).first_inserted == 3
+
+
+def test_transcripts_of_two_curators_are_not_one_history():
+    edits = [write([3]), null([3])]
+    (_, unseen), (state, seen) = drive(edits), drive(edits, observe=(0, 1), key=1)
+    _, later = dd.resume(jax.random.key(2), MECHANISM, lambda *_: null([5]), state, num_requests=1)
+    assert PLAN.certify([seen, later], request=3, row=5).observed == (0, 1)
+    with pytest.raises(CertificateRefused, match="different curators"):
+        PLAN.certify([unseen, later], request=3, row=5)
+
+
+@pytest.mark.parametrize("how", ["error", "refused"])
+def test_a_look_that_led_to_no_request_is_counted(how):
+    """Shown release 0, the requester stops; whoever goes on may use what was seen."""
+
+    def respond(request, release):
+        assert release is not None
+        if how == "error":
+            raise RuntimeError
+        return write([3, 3])
+
+    with pytest.raises((RuntimeError, dd.EditRefused)) as stopped:
+        dd.drive(jax.random.key(0), MECHANISM, respond, rows(), num_requests=2, observe=(0,))
+    state = stopped.value.curator
+    assert bool(state.looked)
+    edits = [write([3]), null([3])]
+    _, transcript = dd.resume(
+        jax.random.key(1), MECHANISM, lambda request, _: edits[request - 1], state, num_requests=2
+    )
+    assert PLAN.certify(transcript, request=2, row=3).observed == (0,)
+    idle, _ = dd.resume(jax.random.key(1), MECHANISM, respond, state, num_requests=0)
+    assert bool(idle.looked)
+
+
+def test_only_the_first_mention_of_a_row_is_applied():
+    """Inside jit a row named twice gets its first record: here what it held already."""
+    held = jax.tree.map(lambda leaf: leaf[3:4], rows())
+    blank = jax.tree.map(jnp.zeros_like, held)
+    record = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), held, blank)
+    edit = dd.Edit(jnp.array([[3, 3]], jnp.int32), jax.tree.map(lambda leaf: leaf[None], record))
+    _, transcript = dd.interact(
+        jax.random.key(0), MECHANISM, dd.requesters.fixed_stream(edit), rows(), num_requests=1
+    )
+    with pytest.raises(CertificateRefused, match="already held"):
+        PLAN.certify(transcript, request=1, row=3)
+
+
+def test_one_projected_record_or_one_changed_feature_is_enough_to_refuse():
+    _, transcript = served()
+    one = transcript._replace(projected_initially=jnp.int32(1))
+    with pytest.raises(CertificateRefused, match="outside the domain"):
+        PLAN.certify(one, request=2, row=3)
+    problem = dd.Problem(dd.losses.squared(label_bound=1.0), l2=0.1)
+    plan = dd.plan_convex(
+        problem,
+        n=N,
+        dim=2,
+        order=2,
+        eps_dp=1.0,
+        eps_dd=0.1,
+        edits_per_request=2,
+        protects="label",
+    )
+    mechanism = dd.noisy_gd.mechanism(problem, plan)
+    kept = jax.tree.map(lambda leaf: leaf[jnp.array([3, 5])], rows())
+    labels = dd.replacement([3, 5], kept._replace(label=-kept.label))
+    _, transcript = drive([labels], mechanism=mechanism)
+    assert plan.certify(transcript, request=1, row=3).row == 3
+    moved = kept._replace(features=kept.features.at[1, 0].add(0.01), label=-kept.label)
+    _, transcript = drive([dd.replacement([3, 5], moved)], mechanism=mechanism)
+    with pytest.raises(CertificateRefused, match="labels only"):
+        plan.certify(transcript, request=1, row=3)
+
+
+def test_a_request_that_left_the_row_alone_brought_nothing_in():
+    held = jax.tree.map(lambda leaf: leaf[3:4], rows())
+    with pytest.warns(UserWarning, match="row 3 by request 1"):
+        _, transcript = drive([dd.replacement([3], held), null([3])])
+    with pytest.raises(CertificateRefused, match="did not change row 3"):
+        PLAN.certify(transcript, request=2, row=3, first_inserted=1)
+
+
+@pytest.mark.parametrize("odd", [None, 3, "text", []])
+def test_what_is_no_transcript_is_refused(odd):
+    with pytest.raises(InputError):
+        PLAN.certify(odd, request=1, row=0)
+    for request in (True, "1", 1.5, -1):
+        with pytest.raises(InputError):
+            PLAN.certify(served()[1], request=request, row=3)
