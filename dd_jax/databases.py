@@ -438,7 +438,7 @@ class RowShard(Form):
 
     def where(self, index: Array) -> Array:
         """Which local record each row has; the number of records for rows of other devices."""
-        share, here = self.weight.shape[0], jax.lax.axis_index(self.axis)
+        share, here = self.weight.shape[0], jax.lax.axis_index(_bound(self.axis))
         if self.ends is None:
             device, local = index // share, index % share
         else:
@@ -456,7 +456,7 @@ class RowShard(Form):
 
     def parts(self) -> tuple[Part, ...]:
         """The local rows, to be summed over the axis."""
-        return (Part(self.record, self.weight, self.axis),)
+        return (Part(self.record, self.weight, _bound(self.axis)),)
 
     def overwritten(self, slots: "Overlay") -> "RowShard":
         """Plain rows are overwritten where they lie; new distinct records go to the first device.
@@ -473,6 +473,18 @@ class RowShard(Form):
         weight = _join(slots.left, (slots.written & first).astype(slots.left.dtype))
         record = _blank_unused(jax.tree.map(_join, self.record, slots.record), weight)
         return RowShard(record, weight, ends, place, self.total, self.axis)
+
+
+def _bound(axis: str) -> str:
+    """The name of a mesh axis that this code runs on."""
+    try:
+        jax.lax.axis_size(axis)
+    except NameError:
+        raise InputError(
+            "the database's rows are split over a mesh, and this is not run on it; give the mesh, "
+            "or join the rows with dd.sharding.join_rows."
+        ) from None
+    return axis
 
 
 def _where(base: PyTree, index: Array) -> Array:

@@ -93,6 +93,23 @@ def split_rows(database: PyTree, mesh: Mesh) -> RowShard:
     return RowShard(jax.tree.map(spread, record), spread(weight), ends, place, n, DATA)
 
 
+def join_rows(split: RowShard) -> PyTree:
+    """The plain rows of a split database, on the host: what `split_rows` is undone by.
+
+    For a curator that was served on a mesh and is to be saved, or to go on without it:
+    `state._replace(database=dd.sharding.join_rows(state.database))`.
+    """
+    record = jax.tree.map(np.asarray, split.record)
+    if split.ends is None:
+        return jax.tree.map(lambda leaf: leaf[: split.total], record)
+    where: Any = split.weight.sharding
+    devices = where.mesh.shape[split.axis]
+    local, device = np.divmod(np.asarray(split.place), devices)
+    place = device * (len(split.weight) // devices) + local
+    lengths = np.diff(np.asarray(split.ends, np.int64), prepend=0)
+    return jax.tree.map(lambda leaf: leaf[np.repeat(place, lengths)], record)
+
+
 def round_up(chunk: int, mesh: Mesh) -> int:
     """The least number of seeds ≥ chunk that the devices share evenly."""
     devices = mesh.shape[SEEDS]

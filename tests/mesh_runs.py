@@ -82,6 +82,23 @@ def largest_share(mesh) -> int:
     return max(shard.data.shape[0] for leaf in leaves for shard in leaf.addressable_shards)
 
 
+def _refused_without_mesh(state):
+    """What is not done with split rows where their mesh is not given."""
+    for name, attempt in {
+        "expand": lambda: dd.expand(state.database),
+        "drive": lambda: dd.drive(
+            jax.random.key(0), CURATOR, lambda *_: None, state.database, num_requests=0
+        ),
+        "resume": lambda: dd.resume(
+            jax.random.key(0), CURATOR, lambda *_: None, state, num_requests=1
+        ),
+    }.items():
+        try:
+            attempt()
+        except dd.InputError:
+            yield name
+
+
 def edited() -> dict:
     """Two interactions on split rows, the second on what the first left, beside plain rows."""
     mesh, found = sharding.make_mesh(1, 8), {}
@@ -115,13 +132,7 @@ def edited() -> dict:
             for request in range(3):
                 edit = jax.tree.map(lambda leaf, request=request: leaf[request], stream)
                 plain = dd.apply_edit(plain, edit)
-            whole = jax.shard_map(
-                dd.expand,
-                mesh=mesh,
-                in_specs=(sharding.specs_of(split),),
-                out_specs=jax.sharding.PartitionSpec(),
-                check_vma=False,
-            )(split)
+            whole = sharding.join_rows(split)
             pairs = zip(whole.features, plain.features, strict=True)
             differ += [row for row, (a, b) in enumerate(pairs) if (a != b).any()]
         found[form] = {
@@ -129,6 +140,7 @@ def edited() -> dict:
             "before": before,
             "after": numbers_found(state, rows, 13),
             "others": numbers_found(state, rows, 14),
+            "refused": sorted(_refused_without_mesh(state)),
         }
     return found
 

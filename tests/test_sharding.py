@@ -49,6 +49,7 @@ def test_edits_replace_split_rows_where_they_lie_and_nothing_of_them_is_left(mes
     assert all(found["before"])
     assert not any(found["after"])
     assert all(found["others"])
+    assert found["refused"] == ["drive", "expand", "resume"]
 
 
 @pytest.mark.parametrize(("mesh", "rows"), [("8x1", 21), ("1x8", 3), ("2x4", 6)])

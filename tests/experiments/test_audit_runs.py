@@ -86,19 +86,21 @@ def test_audited_is_below_exact_and_close_to_it(judged, said):
 
 
 def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
-    """With this key four joint releases look 0.3% more different than they are."""
+    """With this key four joint releases look more different than they are."""
     del judged  # its run compiled the program that is used here
-    (found,) = [
-        one
-        for one in audit_runs.run(
-            linear, jax.random.key(UNLUCKY), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet
-        )
-        if one.case.name == "dp-joint"
-    ]
+    (found,) = audit_runs.run(
+        linear,
+        jax.random.key(UNLUCKY),
+        SEEDS,
+        confidence=0.95,
+        keep=NOWHERE,
+        say=quiet,
+        names=["dp-joint"],
+    )
     assert found.numbers.refuted
     assert found.verdict.consistent
     assert found.to_dict()["verdict"] == "consistent"
-    assert found.verdict.confidence == pytest.approx(1 - 0.05 / 4 / 50)
+    assert found.verdict.confidence == pytest.approx(1 - 0.05 / 50)
     assert found.verdict.detectable > found.numbers.detectable
 
 

@@ -455,8 +455,8 @@ def test_stable_field_names():
     names = [f.name for f in dataclasses.fields(Certificate)]
     assert names == [
         "plan", "basis", "row", "rewritten", "claim", "comparator", "observer", "adaptivity",
-        "request", "first_inserted", "observed", "order", "delta", "eps_dp", "eps_dp_run", "eps_dp_adaptive",
-        "eps_dp_request",
+        "request", "first_inserted", "observed", "order", "delta", "eps_dp", "eps_dp_run",
+        "eps_dp_adaptive", "eps_dp_request",
         "eps_dp_joint", "eps_dd", "eps_dd_adaptive", "eps_dd_request", "eps_dd_records", "records",
         "mu_dp", "mu_dd", "mu_dd_adaptive", "epsilon_dp", "epsilon_dd", "epsilon_dd_adaptive",
         "advantage_bound", "eps_dd_reduction_as_stated", "risk_bound", "risk_bound_learned",
