@@ -246,21 +246,27 @@ def counted(record: PyTree, count) -> Counted:
     """Records with given multiplicities: record 0 fills the first count[0] rows, and so on.
 
     Raises:
-        InputError: counts that are not one whole number ≥ 0 per record, or that sum to nothing.
+        InputError: counts that are not one whole number ≥ 0 per record, or whose sum is 0 or too
+            large for int32.
     """
     number = np.asarray(count)
     whole = np.issubdtype(number.dtype, np.integer) and number.shape == (num_records(record),)
-    if not whole or (number < 0).any() or not 0 < number.sum() <= np.iinfo(np.int32).max:
+    if not whole or (number < 0).any() or not number.any():
         raise InputError(
             f"count has dtype {number.dtype} and shape {number.shape} for {num_records(record)} "
             f"records; give one whole number ≥ 0 per record, not all zero."
+        )
+    total = sum(number.tolist())  # Python's whole numbers do not wrap around
+    if total > np.iinfo(np.int32).max:
+        raise InputError(
+            f"the counts sum to {total:,}, too large; give at most {np.iinfo(np.int32).max:,} rows."
         )
     return Counted(
         record,
         jnp.asarray(number, jnp.int32),
         jnp.asarray(np.cumsum(number), jnp.int32),
         jnp.arange(len(number), dtype=jnp.int32),
-        int(number.sum()),
+        total,
     )
 
 

@@ -209,7 +209,7 @@ PICTURES = {
     ),
     "low-bits": Picture(
         _intervals,
-        ("target", "published", "steps", "transitions"),
+        ("target", "published", "d", "steps", "transitions"),
         {"certified": "certified"},
     ),
     "stall": Picture(_intervals, ("summed",), {"exact": "exact, and all that is certified"}),

@@ -177,6 +177,12 @@ def test_counts_that_are_none_are_refused(count):
         databases.counted(signed(3, 2), count)
 
 
+@pytest.mark.parametrize("most", [2**31 - 1, 2**63 - 1])
+def test_counts_whose_sum_is_too_large_are_refused_with_the_sum(most):
+    with pytest.raises(dd.InputError, match=f"{most + 1:,}"):
+        databases.counted(signed(3, 2), [most, 1, 0])
+
+
 def test_the_host_loop_serves_counted_rows():
     counted = dd.compress(signed(4, 3))
     edit = dd.deletion(LOSS, counted.record, [1])

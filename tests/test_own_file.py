@@ -320,6 +320,7 @@ def test_a_row_of_the_file_is_found_among_the_training_records(write, row):
     np.testing.assert_allclose(data.train.features[found, 0] * 10, row, atol=1e-6)
     assert np.shape(found) == np.shape(row)
     some = written(write, many_rows(50))
+    assert some.training_row([]).tolist() == []
     for place, row in enumerate(some.rows):
         assert some.training_row(row) == place
     np.testing.assert_array_equal(

@@ -256,6 +256,7 @@ class Case(NamedTuple):
     transitions: int
     certified: float
     ours: bool
+    dim: int = DIMENSION
 
 
 def judged(key: Array, score: tuple[np.ndarray, np.ndarray], confidence: float) -> Estimate:
@@ -312,7 +313,7 @@ def measure(
             plan = low_bits_steps.make_plan(scene.plan, steps)
             score = low_bits_steps.observe(next(keys), plan, seeds, rounded=published == ON_A_GRID)
             allowed = certified_staying(plan)
-            case = Case("stays", published, steps, 1, allowed, published == ON_A_GRID)
+            case = Case("stays", published, steps, 1, allowed, published == ON_A_GRID, plan.dim)
             found.append((case, judged(next(keys), score, each)))
     return found
 
@@ -358,6 +359,7 @@ def _row(case: Case, estimate: Estimate) -> dict:
     labels = {
         "target": case.target,
         "published": case.published,
+        "d": case.dim,
         "steps": case.steps,
         "transitions": case.transitions,
     }
@@ -391,7 +393,8 @@ def _finding(claim: Claim, pairs: list[tuple[Case, Estimate]]) -> Finding:
         claim,
         worst.low > case.certified,
         f"advantage at least {worst.low:.4f} where {case.certified:.4f} is certified "
-        f"({case.target}, {case.published}, {case.steps} steps, {case.transitions} transitions)",
+        f"({case.target}, {case.published}, d {case.dim}, steps {case.steps}, transitions "
+        f"{case.transitions})",
     )
 
 

@@ -89,6 +89,7 @@ def _parse(name: str, kind: type, options: list[str]) -> Any:
 
     import tyro
 
+    _refuse_repeats(options)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -99,6 +100,19 @@ def _parse(name: str, kind: type, options: list[str]) -> Any:
         if not done.code:
             raise
         raise InputError(f"{_first_sentence(said.getvalue())}; see dd-jax {name} --help.") from None
+
+
+def _refuse_repeats(options: list[str]) -> None:
+    """The parser keeps the last of an option's values, without a word about the others."""
+    seen = set()
+    for option in options:
+        # As the parser reads them: --l2=1, --eps_dd for --eps-dd, --no-save beside --save.
+        flag = option.partition("=")[0].replace("_", "-")
+        name = flag.removeprefix("--no-").removeprefix("--")
+        if flag.startswith("--") and name in seen:
+            raise InputError(f"--{name} is given twice; give it once, with all its values.")
+        if flag.startswith("--"):
+            seen.add(name)
 
 
 def _first_sentence(box: str) -> str:

@@ -142,11 +142,15 @@ def _blind(rows: list[dict]) -> list[str]:
     for row in rows:
         if row["blind"]:
             needed, caught = row["seeds_needed"], row["detectable"]
-            would = "nothing" if caught is None else f"{caught / row['certified']:.3g} times it"
+            would = (
+                "nor any larger one"
+                if caught is None
+                else f"only {caught / row['certified']:.3g} times it"
+            )
             remedy = "no --seeds would do" if needed is None else f"give --seeds {needed}"
             found.append(
                 f"{row['name']} COULD NOT HAVE NOTICED a threefold violation of what is certified, "
-                f"only {would}; {remedy}"
+                f"{would}; {remedy}"
             )
     return found
 

@@ -31,7 +31,7 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
     shown = _shown(requests)
     some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"
     print_table(
-        f"Every release, {values['seeds']} seeds{some}",
+        f"Every release, {_count(values['seeds'], 'seed')}{some}",
         (
             "request",
             "rows deleted",
@@ -89,10 +89,24 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
         *_accuracy(values),
         *_ratio(values),
         f"ε_dd so far ({_unit(values)}): holds for each record deleted up to this request, against "
-        f"requesters that saw at most {certificate.adaptivity} releases",
-        f"kept between requests: the model, {values['kept']['model']} numbers; nothing secret",
+        f"requesters that saw at most {_count(certificate.adaptivity, 'release')}; the certificate "
+        f"below begins with {number(certificate.eps_dd_adaptive)}, which holds for every later "
+        f"request as well",
+        *_kept(values["kept"]),
         "Risks and accuracies are measured on the records; no certificate covers this table.",
     ]
+
+
+def _kept(kept: dict[str, Any]) -> list[str]:
+    return [
+        f"kept between requests: the unrounded model, {_count(kept['model'], 'number')}, which is "
+        f"never published (releases are rounded to multiples of {kept['grid']:.3g}), and the "
+        f"edited database, {_count(kept['rows'], 'row')}; both are secret"
+    ]
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _rounding(values: dict[str, Any]) -> str:
@@ -113,8 +127,8 @@ def _answer(values: dict[str, Any]) -> list[str]:
     )
     return [
         f"A request costs {values['request_gradients']:,} gradients of one record "
-        f"({plan['delete_steps']:,} steps), {compared}; learning took "
-        f"{values['learn_gradients']:,} ({plan['learn_steps']:,} steps).",
+        f"({_count(plan['delete_steps'], 'step')}), {compared}; learning took "
+        f"{values['learn_gradients']:,} ({_count(plan['learn_steps'], 'step')}).",
         f"One model on this machine: a request {seconds['request']:.3g} s, learning "
         f"{seconds['learn']:.3g} s, compiling {seconds['compile']:.3g} s; this whole run "
         f"{seconds['total']:.3g} s.",

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -105,7 +106,7 @@ def main(config: Config) -> int:
         return sharding.spread(train, mesh), test
 
     def run(settings):
-        label = f"{len(settings)} settings × {config.seeds} seeds"
+        label = f"{len(settings)} setting{'s' * (len(settings) != 1)} × {config.seeds} seeds"
         with progress.shown(label) as tick:
             return sweep.run(
                 stream,
@@ -190,8 +191,9 @@ def _row(answer, confidence: float) -> dict[str, Any]:
     }
     for name in _MEASURED:
         found = means.over_seeds(getattr(answer.outcome, name), confidence)
-        ends = zip(("", "_low", "_high"), found, strict=True)
-        row |= {f"{name}{end}": float(value) for end, value in ends}
+        most = 1.0 if name.startswith("accuracy") else math.inf
+        limits = {end: min(max(float(getattr(found, end)), 0.0), most) for end in ("low", "high")}
+        row |= {name: float(found.value), **{f"{name}_{end}": limits[end] for end in limits}}
     return row
 
 
@@ -272,7 +274,8 @@ def _varied(config: Config) -> dict[str, str]:
 
 
 def _mean(row: dict, name: str) -> str:
-    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    # Limits end at 0, and for an accuracy at 1.
+    half = max(row[f"{name}_high"] - row[name], row[name] - row[f"{name}_low"])
     return f"{row[name]:.3g} ± {half:.1g}"
 
 

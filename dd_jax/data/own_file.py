@@ -60,6 +60,8 @@ class OwnData(NamedTuple):
             InputError: a row that is held out, or that is not in the file.
         """
         asked = np.asarray(row)
+        if not asked.size:  # an empty list has no type of its own
+            asked = asked.astype(int)
         if asked.dtype.kind not in "iu":
             raise InputError(f"row {row!r} is no whole number; rows are counted from 0.")
         known = np.isin(asked, self.rows)

@@ -52,7 +52,8 @@ def _rows(certificate: Certificate):
     yield (
         "records go",
         f"nothing seen {certificate.eps_dd:.6g}; {p} seen {certificate.eps_dd_adaptive:.6g}; at "
-        f"request {i} {certificate.eps_dd_request:.6g}; {certificate.records} rows jointly "
+        f"request {i} {certificate.eps_dd_request:.6g}; {certificate.records} "
+        f"row{'s' * (certificate.records != 1)} jointly "
         f"{certificate.eps_dd_records:.6g}",
     )
     gaussian = [f"advantage ≤ {certificate.advantage_bound:.6g}"]

@@ -12,10 +12,13 @@ import dd_jax as dd
 from dd_jax.data.own_file import OwnData
 from dd_jax.errors import InputError
 from dd_jax.guarantees import utility
+from dd_jax.plans import arithmetic
 from experiments.serving.service import Served, Service
 
 # Of all intervals of a table together.
 CONFIDENCE = 0.95
+# Of held-out rows: more seeds and more rows are no remedy for a gain that is at most so small.
+_NO_GAIN = 0.01
 
 
 def lines(service: Service, served: Served) -> list[dict[str, Any]]:
@@ -71,26 +74,29 @@ def _retraining(plan: dd.Plan, risk_bound: float | None) -> dict[str, float | No
 def _measured(served: Served, request: int) -> dict[str, Any]:
     values: dict[str, Any] = {"request": request}
     releases = served.risk.shape[1]
-    for name, found in (("excess_risk", served.risk), ("accuracy", served.accuracy)):
+    measured = (("excess_risk", served.risk, math.inf), ("accuracy", served.accuracy, 1.0))
+    for name, found, most in measured:
         mean = low = high = None
         if found is not None:
-            mean, low, high = mean_interval(found[:, request], 1 - (1 - CONFIDENCE) / releases)
+            each = 1 - (1 - CONFIDENCE) / releases
+            mean, low, high = mean_interval(found[:, request], each, most)
         values |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     exact = served.exact_accuracy
     return values | {"exact_accuracy": None if exact is None else float(exact[request])}
 
 
 def mean_interval(
-    values: np.ndarray, confidence: float
+    values: np.ndarray, confidence: float, most: float = math.inf
 ) -> tuple[float, float | None, float | None]:
-    """The mean and its t-interval, None from a single value."""
+    """The mean of values from 0 to `most` and its t-interval there, None from a single value."""
     values = np.asarray(values, np.float64)
     mean = float(values.mean())
     if len(values) < 2:
         return mean, None, None
     error = float(values.std(ddof=1)) / len(values) ** 0.5
     half = error * float(stats.t.isf((1 - confidence) / 2, len(values) - 1))
-    return mean, mean - half, mean + half
+    low, high = (min(max(limit, 0.0), most) for limit in (mean - half, mean + half))
+    return mean, low, high
 
 
 def same_risk_steps(plan: dd.Plan, target: float) -> int | None:
@@ -161,10 +167,10 @@ def summary(
         "confidence": CONFIDENCE,
         "risk_of_zero": served.zero_risk,
         "risk_error": served.risk_error,
-        "kept": {"model": plan.dim, "secret": 0},
+        "kept": {"model": plan.dim, "grid": arithmetic.publication_grid(plan), "rows": plan.n},
         "seconds": served.seconds._asdict(),
         "warnings": [
-            *_about_accuracy(data, served),
+            *_about_accuracy(data, served, plan.dim > data.train.features.shape[1]),
             *_about_risk(served, certificate.risk_bound_request),
             *certificate.warnings,
         ],
@@ -192,8 +198,9 @@ def _has_larger_class(data: OwnData) -> np.ndarray:
     return label == (1.0 if np.mean(label) >= 0 else -1.0)
 
 
-def _about_accuracy(data: OwnData, served: Served) -> list[str]:
-    """A warning where the last releases are not shown to beat one answer for all rows.
+def _about_accuracy(data: OwnData, served: Served, intercept: bool) -> list[str]:
+    """A warning where the last releases are no better than one answer for all rows, or not shown
+    to be.
 
     Judged row by row, with the spread over rows and that over seeds.
     """
@@ -204,18 +211,25 @@ def _about_accuracy(data: OwnData, served: Served) -> list[str]:
     if gain > margin:
         return []
     majority, exact = float(np.mean(same)), float(served.exact_accuracy[-1])
+    found = (
+        f"after the last request {gain + majority:.3f} of the held-out rows are classified "
+        f"rightly, and {majority:.3f} by the same answer for all of them"
+    )
+    if gain > 0 and gain + margin > _NO_GAIN:
+        rows, seeds = len(same), len(served.accuracy)
+        return [
+            f"NOT SHOWN TO BE BETTER THAN ONE CLASS: {found}; with {rows} held-out "
+            f"row{'s' * (rows != 1)} and {seeds} seed{'s' * (seeds != 1)} a gain up to "
+            f"{min(margin, 1.0):.2g} can be chance; give more seeds or more held-out rows"
+        ]
     remedy = (
-        f"without noise it would be {exact:.3f}, so give more records, larger budgets or a larger "
-        f"l2"
+        "give more records, larger budgets or a larger l2"
         if exact - majority > margin
-        else f"without noise it would be {exact:.3f}, so give a smaller l2, an intercept, columns "
-        f"scaled to their real ranges, better columns or more records"
+        else f"give a smaller l2, {'' if intercept else 'an intercept, '}columns scaled to their "
+        f"real ranges, better columns or more records"
     )
     return [
-        f"NO BETTER THAN ONE CLASS: after the last request {gain + majority:.3f} of the held-out "
-        f"rows are classified rightly, and {majority:.3f} by the same answer for all of them; a "
-        f"gain up to {margin:.2g} can be chance ({len(same)} rows, {len(served.accuracy)} seeds); "
-        f"{remedy}"
+        f"NO BETTER THAN ONE CLASS: {found}; without noise it would be {exact:.3f}, so {remedy}"
     ]
 
 

@@ -1,7 +1,8 @@
 """A stream of deletions as an operator would serve it: risk, accuracy, cost and certificate.
 
-Only the model is kept between requests. A deleted row is replaced by the loss's null record, and
-every release is judged on the database it was trained on.
+The unrounded model and the edited database are kept between requests; what is released is the model
+rounded to a grid. A deleted row is replaced by the loss's null record, and every release is judged
+on the database it was trained on.
 """
 
 import functools
@@ -146,10 +147,10 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
     edit = dd.deletion(loss, train, service.stream[0])
     seconds = _timed(learn, delete, train, edit, *timing_keys)
     longest = seeds * (seconds.learn + len(service.stream) * seconds.request)
-    say(f"learning and serving {seeds} seeds, in at most about {longest:.3g} s")
+    say(f"learning and serving {seeds} seed{'s' * (seeds != 1)}, in at most about {longest:.3g} s")
 
     def progress(done, total):
-        say(f"{done} of {total} seeds")
+        say(f"{done} of {total} seed{'s' * (total != 1)}")
 
     found = dd.over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
     say("judging releases against exact minimisers")

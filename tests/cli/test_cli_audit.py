@@ -7,6 +7,7 @@ import pytest
 
 from dd_jax import cli
 from dd_jax.audit import calibration, controls
+from dd_jax.cli import audit
 from dd_jax.intervals import proportion
 from experiments.auditing import runs as audit_runs
 
@@ -105,6 +106,13 @@ def test_an_audit_that_could_not_have_noticed_says_so_first_and_names_the_seeds(
     assert found["warnings"] == []
     assert found["claims"][0]["certified"] < found["claims"][0]["detectable"]
     assert found["claims"][0]["detectable"] <= 3 * found["claims"][0]["certified"]
+
+
+def test_an_audit_that_would_notice_nothing_says_so():
+    row = {"name": "dp", "blind": True, "detectable": None, "seeds_needed": 900, "certified": 1.0}
+    (text,) = audit._blind([row])
+    assert "nothing" not in text
+    assert "--seeds 900" in text
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,24 @@ def test_a_value_of_the_wrong_kind_is_told_in_the_users_words(options, words, ca
     assert said == f"dd-jax {options[0]}: {words}; see dd-jax {options[0]} --help.\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (("run", "--data", "x.csv", "--rows", "3", "17", "--rows", "25"), "--rows"),
+        (("run", "--data=x.csv", "--data", "y.csv"), "--data"),
+        (("plan", "--eps-dd", "1", "--eps_dd=2"), "--eps-dd"),
+        (("audit", "linear", "--no-save", "--save"), "--save"),
+        (("attack", "sum", "--seeds", "9", "--seeds", "9"), "--seeds"),
+        (("bench", "--json", "--json"), "--json"),
+    ],
+)
+def test_an_option_given_twice_is_refused_before_anything_runs(options, name, capsys):
+    assert cli.main(options) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"dd-jax {options[0]}: {name} is given twice")
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
 def test_a_closed_pipe_is_no_error():
     done = subprocess.run(
         f"{PROGRAM} --help | true", shell=True, capture_output=True, text=True, check=True

@@ -19,6 +19,7 @@ from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import OwnData
 from dd_jax.data.scaling import CAVEAT
 from dd_jax.guarantees import utility
+from dd_jax.plans import arithmetic
 from experiments.serving import lines as service_table
 from experiments.serving import service
 
@@ -58,7 +59,8 @@ def test_the_answer_names_the_data_and_what_was_done_to_them(answer):
     assert data["classes"] == {"-1": "down", "1": "up"}
     assert [line["rows"] for line in values["requests"]] == [[], [3, 17], [25, 8]]
     assert certificate.plan.problem.loss.lipschitz == pytest.approx(np.sqrt(2))
-    assert values["kept"] == {"model": 3, "secret": 0}
+    grid = arithmetic.publication_grid(certificate.plan)
+    assert values["kept"] == {"model": 3, "grid": grid, "rows": data["training_rows"]}
     assert min(values["seconds"].values()) > 0
 
 
@@ -100,8 +102,8 @@ def test_risk_is_positive_within_its_interval_and_below_its_bound(answer):
     assert values["seeds"] == 3
     for line in values["requests"]:
         assert 0 < line["excess_risk"] < line["risk_bound"]
-        assert line["excess_risk_low"] < line["excess_risk"] < line["excess_risk_high"]
-        assert 0 <= line["accuracy"] <= 1
+        assert 0 <= line["excess_risk_low"] < line["excess_risk"] < line["excess_risk_high"]
+        assert 0 <= line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] <= 1
     assert values["risk_error"] < 1e-6
 
 
@@ -162,6 +164,9 @@ def test_the_text_answers_the_question(answer, capsys):
     assert "ε at δ = 0.001" in text
     assert "saw at most 2 releases" in text
     assert "data deletion" in text
+    # The two numbers of one request, the table's and the certificate's, stand side by side.
+    assert f"begins with {certificate.eps_dd_adaptive:.4g}" in text
+    assert values["requests"][-1]["eps_dd_so_far"] < certificate.eps_dd_adaptive
     assert "25, 8" in text
     worse = [line | {"ratio": 0.5} for line in values["requests"]]
     without = [line | {"accuracy": None, "same_risk_ratio": None} for line in worse]
@@ -285,23 +290,42 @@ def test_models_that_are_no_better_than_one_class_are_said_to_be():
     )
     none = service.Served(np.ones((4, 1)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
 
-    def warned(right, exact=0.6):
+    def warned(right, exact=0.6, intercept=False, spread=0.0):
         right = np.asarray(right, float)
-        accuracy = np.full((4, 1), right.mean())
+        accuracy = right.mean() + spread * np.array([[-1.0], [1.0], [-1.0], [1.0]])
         served = none._replace(accuracy=accuracy, right=right, exact_accuracy=np.array([exact]))
-        return service_table._about_accuracy(data, served)
+        return service_table._about_accuracy(data, served, intercept)
 
-    assert service_table._about_accuracy(data, none) == []
+    assert service_table._about_accuracy(data, none, False) == []
     (same,) = warned(label > 0)
+    assert same.startswith("NO BETTER")
     assert "0.600 of the held-out rows" in same
-    assert "smaller l2" in same
+    assert "smaller l2, an intercept" in same
+    assert "chance" not in same
+    assert "intercept" not in warned(label > 0, intercept=True)[0]
     assert "more records, larger budgets" in warned(label > 0, exact=0.9)[0]
-    assert warned(label < 0)
-    # Three more rows than one class gets: chance. All rows: none.
+    assert warned(label < 0)[0].startswith("NO BETTER")
+    # Three more rows than one class gets: perhaps chance. All rows: none, unless seeds differ much.
     few = label > 0
     few[60:63] = True
-    assert warned(few)
+    assert warned(few)[0].startswith("NOT SHOWN")
     assert warned(np.ones(100)) == []
+    (unsure,) = warned(np.ones(100), spread=0.4)
+    assert unsure.startswith("NOT SHOWN")
+    assert "more seeds" in unsure
+
+
+def test_a_gain_too_small_to_matter_is_none_however_many_rows_there_are():
+    label = np.array([1.0] * 60_000 + [-1.0] * 40_000)
+    test = dd.Labelled(np.zeros((100_000, 1)), label)
+    data = OwnData(test, test, np.arange(2), (), ("n", "y"), "", "")
+    right = np.where(np.arange(100_000) % 60_000 == 0, 1.0, label > 0)  # one row more
+    served = service.Served(np.ones((4, 1)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
+    served = served._replace(
+        accuracy=np.full((4, 1), right.mean()), right=right, exact_accuracy=np.array([0.6])
+    )
+    (text,) = service_table._about_accuracy(data, served, False)
+    assert text.startswith("NO BETTER")
 
 
 def test_the_gain_over_one_class_is_judged_by_rows_and_by_seeds():
@@ -348,7 +372,7 @@ def test_a_useless_model_is_said_to_be_before_anything_else(secret, capsys):
     assert "ONE CLASS" in useless
     assert "model 0" in nothing
     run_output.show(values, certificate)
-    assert capsys.readouterr().out.startswith("WARNING: NO BETTER THAN ONE CLASS")
+    assert capsys.readouterr().out.startswith(f"WARNING: {useless[:20]}")
 
 
 def test_a_run_takes_a_secret_key_unless_a_seed_is_given(secret, tmp_path):
@@ -374,10 +398,15 @@ def test_a_run_with_a_seed_is_a_rehearsal_wherever_one_can_look(tmp_path, capsys
 
 
 def test_intervals_are_students():
-    values = np.array([1.0, 2.0, 4.0])
+    values = np.array([3.0, 4.0, 6.0])
     expected = stats.t.interval(0.9, 2, np.mean(values), stats.sem(values))
     np.testing.assert_allclose(service_table.mean_interval(values, 0.9)[1:], expected)
-    assert service_table.mean_interval(values[:1], 0.9) == (1.0, None, None)
+    assert service_table.mean_interval(values[:1], 0.9) == (3.0, None, None)
+
+
+def test_the_limits_of_an_accuracy_are_accuracies():
+    mean, low, high = service_table.mean_interval(np.array([0.05, 0.95]), 0.99, 1.0)
+    assert (mean, low, high) == (0.5, 0.0, 1.0)
 
 
 def test_rows_of_the_file_become_places_among_the_training_records():
