@@ -60,6 +60,8 @@ def test_a_grid_is_planned_run_saved_and_printed(ran, capsys, tmp_path):
     # Student's t with two degrees of freedom, 16 intervals at 95% together.
     half = 17.849 * 0.008 / 3**0.5
     assert row["risk_edited_high"] - row["risk_edited"] == pytest.approx(half, rel=1e-3)
+    assert row["risk_edited_low"] == pytest.approx(max(0.08 - half, 0.0), abs=1e-4)
+    assert 0 <= row["accuracy_edited_low"] <= row["accuracy_edited_high"] <= 1
     saved = json.loads((tmp_path / "sweep.json").read_text())
     assert saved["rows"] == found["rows"]
     with (tmp_path / "sweep.csv").open() as file:
