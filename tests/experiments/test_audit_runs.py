@@ -10,15 +10,15 @@ from scipy import special
 
 import dd_jax as dd
 from dd_jax.audit import audit, claims
+from dd_jax.audit.settings import linear as audit_linear
+from dd_jax.audit.settings import logistic as audit_logistic
+from dd_jax.audit.settings import runs as audit_runs
+from dd_jax.audit.settings.requesters import loss_chaser, recoder, worst_record
+from dd_jax.audit.settings.runs import Keep
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments.auditing import growth as audit_growth
-from experiments.auditing import linear as audit_linear
-from experiments.auditing import logistic as audit_logistic
-from experiments.auditing import runs as audit_runs
-from experiments.auditing.requesters import loss_chaser, recoder, worst_record
-from experiments.auditing.runs import Keep
+from experiments import audit_growth
 from experiments.figures import audit_power
 
 SEEDS = 20_000

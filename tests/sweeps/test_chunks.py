@@ -15,9 +15,9 @@ import pytest
 
 import dd_jax as dd
 from dd_jax import sharding
-from experiments.sweeps import chunks, store
-from experiments.sweeps.chunks import Stream
-from experiments.sweeps.store import Folder
+from dd_jax.sweeps import chunks, store
+from dd_jax.sweeps.chunks import Stream
+from dd_jax.sweeps.store import Folder
 
 KEY = jax.random.key(3)
 SCALE = jnp.float32(2)

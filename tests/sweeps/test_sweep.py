@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
+from dd_jax.sweeps import chunks, progress, store, sweep
+from dd_jax.sweeps.chunks import Stream
 from experiments.context import Context
-from experiments.sweeps import chunks, progress, store, sweep
-from experiments.sweeps.chunks import Stream
 
 KEY = jax.random.key(3)
 SEEDS = 5
