@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 import dd_jax as dd
+from dd_jax import ensemble
 from dd_jax.audit import audit, claims
 from dd_jax.audit.settings import linear as audit_linear
 from dd_jax.audit.settings import logistic as audit_logistic
@@ -182,7 +183,7 @@ def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, mo
     each = dd.intervals.simultaneous(0.95, 4)
     assert first > judged["dp"].numbers.lower_bound.value
     assert each > 0.95
-    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    monkeypatch.setattr(ensemble, "over_seeds", None)
     assert run() == first
     with pytest.raises(TypeError):
         run(resume=False)
