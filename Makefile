@@ -7,7 +7,7 @@ RESULTS ?= results
 SCALE ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report figures test soak check bench data pictures format lock clean
+.PHONY: help setup report figures test soak check compare bench data pictures format lock clean
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
@@ -15,6 +15,7 @@ help:
 	@echo "make test     set up, then run the whole test suite"
 	@echo "make soak     the same tests at their full counts and grids (an hour or more)"
 	@echo "make check    style, types, import layers"
+	@echo "make compare  every system on the same records, as a table and a figure"
 	@echo "make bench    speed as ratios to this machine's matrix product"
 	@echo "make pictures draw the pictures of docs/attacks anew"
 	@echo "make data     fetch MNIST and Adult into the cache (dd-jax data lists more)"
@@ -33,7 +34,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 report figures: $(READY)
-	$(BIN)/dd-jax report --results $(RESULTS) --scale $(SCALE)
+	$(BIN)/python -m experiments report --results $(RESULTS) --scale $(SCALE)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -48,8 +49,11 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 
+compare: $(READY)
+	$(BIN)/python -m experiments compare --results $(RESULTS)
+
 bench: $(READY)
-	$(BIN)/dd-jax bench
+	$(BIN)/python -m experiments bench
 
 # Only by hand: the pictures are part of the documentation, and take some minutes.
 pictures: $(READY)

@@ -131,3 +131,20 @@ def largest_loss(loss: Loss, database: PyTree) -> Requester:
         return memory, Edit(row[None].astype(jnp.int32), null)
 
     return Requester(init, act, max_requests=n)
+
+
+def sign_recoder(n: int, *, deletes: bool) -> Requester:
+    """An adaptive requester in one dimension: sign(φ_0) into every row but row 0, the target's,
+    and 0 into that one if it `deletes`.
+
+    Shown nothing, it writes sign(0) = 0 everywhere.
+    """
+    rows = jnp.arange(0 if deletes else 1, n, dtype=jnp.int32)
+
+    def act(key, memory, observation):
+        del key
+        seen = jnp.where(observation.visible, jnp.sign(observation.release), memory)
+        record = jnp.where(rows[:, None] == 0, jnp.zeros_like(seen), seen)
+        return seen, Edit(rows, record)
+
+    return Requester(init=lambda key: jnp.zeros(1, jnp.float32), act=act)

@@ -1,1 +1,1 @@
-"""Figures, tables and benchmarks, one short file each: `dd-jax report`, `dd-jax bench`."""
+"""Figures, tables, the comparison and the benchmark: `python -m experiments`, from a checkout."""

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Array, PyTree
 
 from dd_jax.ensemble import DEFAULT_CHUNK
-from experiments.sweeps import chunks, progress, sweep
+from dd_jax.sweeps import chunks, progress, sweep
 
 
 def _silent(text: str) -> None:

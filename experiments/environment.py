@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "flax", "dp-accounting")
 PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
 # They decide how a figure looks and where it stands, never its numbers.
-LOOKS = ("experiments", "experiments.style", "experiments.figures")
+LOOKS = ("experiments", "experiments.figures")
 
 
 def versions() -> dict[str, str]:

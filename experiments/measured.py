@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from dd_jax.cli import style
 from dd_jax.intervals import Estimate
-from experiments import style
 
 
 def columns(name: str, estimates: Sequence[Estimate]) -> dict[str, np.ndarray]:

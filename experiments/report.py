@@ -14,11 +14,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dd_jax.errors import MissingData
+from dd_jax.sweeps import store
 from experiments import figures, page, saved
 from experiments.context import Context
 from experiments.saved import Arrays, Saved
 from experiments.schedule import Schedule
-from experiments.sweeps import store
 
 PAGE = "report.html"
 Scale = Literal["quick", "full"]

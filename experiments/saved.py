@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dd_jax.sweeps import store
 from experiments import environment
-from experiments.sweeps import store
 
 Arrays = dict[str, np.ndarray]
 ABOUT = "__about__"

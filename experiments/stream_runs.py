@@ -13,7 +13,7 @@ from dd_jax import erm, requesters
 from dd_jax.interaction import Observation, Requester
 from dd_jax.losses.base import Loss
 from dd_jax.noisy_gd import mechanism
-from experiments.sweeps.deletion import LOSS, schedule
+from dd_jax.sweeps.deletion import LOSS, schedule
 
 
 def in_turn(pool: dd.Labelled, num_requests: int, seed: int) -> dd.Edit:

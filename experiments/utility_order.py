@@ -8,7 +8,7 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax.intervals import simultaneous
-from experiments import means
+from dd_jax.sweeps import means
 
 # Records that synthetic databases repeat, and groups of seeds that each give a slope.
 BASE, BLOCKS = 50, 10

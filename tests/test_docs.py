@@ -1,6 +1,7 @@
 """The README and docs/: Python blocks run, commands parse, links and anchors lead somewhere."""
 
 import ast
+import importlib
 import re
 import shlex
 import tomllib
@@ -12,6 +13,7 @@ from dd_jax import cli
 from dd_jax.attacks import ATTACKS
 from dd_jax.errors import InputError
 from experiments import figures
+from experiments.__main__ import PROGRAM
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,7 +22,8 @@ INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-COMMAND = re.compile(r"(?:\.venv\/bin\/)?dd-jax +[a-z][^#|]*")
+COMMAND = re.compile(r"(?:\.venv\/bin\/)?(dd-jax|python -m experiments) +([a-z][^#|]*)")
+PROGRAMS = {program.name: program for program in (cli.DD_JAX, PROGRAM)}
 
 
 def name_of(page):
@@ -60,28 +63,28 @@ def shell_lines(text):
 
 
 def commands_of(text):
-    """Every `dd-jax COMMAND …` as its arguments; those with a … or in capitals are patterns."""
+    """Every program with its arguments; those with a … or in capitals are patterns."""
     for line in shell_lines(text):
         found = COMMAND.match(line)
         if found and "…" not in line:
-            yield shlex.split(found.group())[1:]
+            yield [found[1], *shlex.split(found[2])]
 
 
 COMMANDS = sorted({(name_of(page), *line) for page in PAGES for line in commands_of(text_of(page))})
 
 
-def parsed(name, options):
-    module = __import__(f"dd_jax.cli.{name}", fromlist=["Config"])
-    return cli._parse(name, module.Config, options)
+def parsed(program, name, options):
+    module = importlib.import_module(f"{PROGRAMS[program].package}.{name}")
+    return cli.parse(name, module.Config, options)
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=" ".join)
 def test_commands_are_ones_that_the_command_line_takes(line):
-    _, name, *options = line
-    assert name in cli.COMMANDS
+    _, program, name, *options = line
+    assert name in PROGRAMS[program].commands
     if "--help" in options or (not options and name in ("plan", "run")):
         return  # named in prose, without the options that it must have
-    config = parsed(name, options)
+    config = parsed(program, name, options)
     if name == "attack" and config.name is not None:
         assert config.name in ATTACKS
     if name == "report":
@@ -90,14 +93,17 @@ def test_commands_are_ones_that_the_command_line_takes(line):
 
 def test_wrong_commands_would_be_found():
     text = "```\ndd-jax sweep --no-such 3 # a word\n```\nand `dd-jax\nattack median` inline.\n"
-    assert list(commands_of(text)) == [["sweep", "--no-such", "3"], ["attack", "median"]]
+    assert list(commands_of(text)) == [
+        ["dd-jax", "sweep", "--no-such", "3"],
+        ["dd-jax", "attack", "median"],
+    ]
     with pytest.raises(InputError, match="no-such"):
-        parsed("sweep", ["--no-such", "3"])
+        parsed("dd-jax", "sweep", ["--no-such", "3"])
 
 
 def test_the_readme_shows_every_command_and_no_other():
-    shown = {line[0] for line in commands_of(text_of(ROOT / "README.md"))}
-    assert shown == set(cli.COMMANDS)
+    shown = {tuple(line[:2]) for line in commands_of(text_of(ROOT / "README.md"))}
+    assert shown == {(program, name) for program in PROGRAMS for name in PROGRAMS[program].commands}
 
 
 def test_python_lines_of_shell_blocks_import_what_exists():

@@ -7,9 +7,9 @@ import numpy as np
 from problems import signed
 
 import dd_jax as dd
+from dd_jax import serving as service
 from dd_jax.data.own_file import OwnData
 from dd_jax.noisy_gd import Schedule, mechanism
-from experiments.serving import service
 
 LOSS = dd.losses.logistic()
 CURATOR = mechanism(dd.Problem(LOSS, 0.1), Schedule(0.5, 1e-3, 1.0, 2, 1))

@@ -27,11 +27,12 @@ from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference, renyi
-from dd_jax.interaction import Requester, interact
+from dd_jax.interaction import interact
 from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
-from dd_jax.types import Edit, replacement
+from dd_jax.requesters import sign_recoder as requester
+from dd_jax.types import replacement
 
 TARGET_ROW = 0
 CONDITION = 10.0
@@ -61,22 +62,6 @@ def make_plan(n: int, order: float, epsilon: float) -> Plan:
         step_size=1 / (CONDITION * L2),
     )
     return replace(plan, learn_steps=LEARN_STEPS)
-
-
-def requester(n: int, *, deletes: bool) -> Requester:
-    """Every request puts sign(φ_0) into the other rows and, if `deletes`, 0 into the target's.
-
-    Shown nothing, it writes sign(0) = 0 everywhere.
-    """
-    rows = jnp.arange(0 if deletes else 1, n, dtype=jnp.int32)
-
-    def act(key, memory, observation):
-        del key
-        seen = jnp.where(observation.visible, jnp.sign(observation.release), memory)
-        record = jnp.where(rows[:, None] == TARGET_ROW, jnp.zeros_like(seen), seen)
-        return seen, Edit(rows, record)
-
-    return Requester(init=lambda key: jnp.zeros(1, jnp.float32), act=act)
 
 
 def adversary(key: Array, view: PostDeletionView) -> Array:

@@ -1,7 +1,8 @@
 """The command line, `dd-jax`: one module per command, imported only when it is asked for.
 
 A command module has a frozen dataclass `Config` (its fields are the options, its docstring the
-help) and `main(config) -> int`. Exit statuses: see `status`.
+help) and `main(config) -> int`. Exit statuses: see `status`. `python -m experiments` is another
+`Program` of the same kind.
 """
 
 import contextlib
@@ -11,65 +12,83 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dd_jax.cli import compile_cache
 from dd_jax.cli.status import BAD_INPUT, reported
 from dd_jax.errors import InputError
 
+
+class Program(NamedTuple):
+    """A program with commands.
+
+    Attributes:
+        name: what a person types. summary: what it is for, in one sentence.
+        package: the package that has a module for each command.
+        commands: the commands, with one line about each.
+    """
+
+    name: str
+    summary: str
+    package: str
+    commands: Mapping[str, str]
+
+
 COMMANDS = {
     "attack": "a violation as a program: success, exact interval, theory and the claim it refutes",
     "audit": "what samples say of a certificate: audited, exact and certified side by side",
-    "bench": "speed of the gradient kernels as ratios to this machine's matrix product",
-    "compare": "every system on the same records: claims, secrets, cost, risk, what leaks",
     "data": "what data there are, and the pinned fetcher",
     "plan": "budgets to step size, noise and steps, with the certificate of what they give",
-    "report": "every figure and table, and one page that shows them",
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
 }
+DD_JAX = Program("dd-jax", "Certified data deletion in JAX.", "dd_jax.cli", COMMANDS)
 
 # JAX folds a seed into 32 bits; larger ones would repeat smaller ones.
 MOST_SEED = 2**32 - 1
 
-USAGE = "usage: dd-jax COMMAND [options]\n\nCertified data deletion in JAX.\n\ncommands:\n"
-FOR_ALL = f"""
-
-`dd-jax COMMAND --help` explains a command's options. Every command takes {compile_cache.FLAG}:
+FOR_ALL = f"""Every command takes {compile_cache.FLAG}:
 compile anew, and keep no compiled programs. The environment variable {compile_cache.VARIABLE}
 names the folder that they are kept in, or is {compile_cache.OFF}."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: Program = DD_JAX) -> int:
     """Run one command; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     arguments = [argument for argument in arguments if argument != compile_cache.FLAG]
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_usage())
+        print(_usage(program))
         return 0 if arguments else BAD_INPUT
     if arguments[0] == "--version":
         print(importlib.import_module("importlib.metadata").version("dd-jax"))
         return 0
     name, *options = arguments
-    if name not in COMMANDS:
+    if name not in program.commands:
         print(
-            f"dd-jax: no command {name!r}; choose one of {', '.join(sorted(COMMANDS))}.",
+            f"{program.name}: no command {name!r}; choose one of "
+            f"{', '.join(sorted(program.commands))}.",
             file=sys.stderr,
         )
         return BAD_INPUT
-    return reported(f"dd-jax {name}", lambda: _run(name, options))
+    return reported(f"{program.name} {name}", lambda: _run(program, name, options))
 
 
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    rows = [f"  {name:<{width}}  {COMMANDS[name]}" for name in sorted(COMMANDS)]
-    return USAGE + "\n".join(rows) + FOR_ALL
+def _usage(program: Program) -> str:
+    width = max(map(len, program.commands))
+    rows = [f"  {name:<{width}}  {program.commands[name]}" for name in sorted(program.commands)]
+    return "\n".join(
+        (
+            f"usage: {program.name} COMMAND [options]\n\n{program.summary}\n\ncommands:",
+            *rows,
+            f"\n`{program.name} COMMAND --help` explains a command's options. {FOR_ALL}",
+        )
+    )
 
 
-def _run(name: str, options: list[str]) -> int:
-    command = importlib.import_module(f"dd_jax.cli.{name}")
-    config = _parse(name, command.Config, options)
+def _run(program: Program, name: str, options: list[str]) -> int:
+    command = importlib.import_module(f"{program.package}.{name}")
+    config = parse(f"{program.name} {name}", command.Config, options)
     seed = getattr(config, "seed", None)
     if seed is not None and not 0 <= seed <= MOST_SEED:
         raise InputError(f"--seed {seed}: give a whole number from 0 to {MOST_SEED}.")
@@ -80,10 +99,10 @@ def _run(name: str, options: list[str]) -> int:
         return command.main(config)
     from dd_jax.cli.supervise import supervised
 
-    return supervised(f"dd-jax {name}", config, lambda: command.main(config))
+    return supervised(f"{program.name} {name}", config, lambda: command.main(config))
 
 
-def _parse(name: str, kind: type, options: list[str]) -> Any:
+def parse(label: str, kind: type, options: list[str]) -> Any:
     """The options as a `Config`; what the parser has to say of bad ones is cut to one line."""
     import inspect
 
@@ -93,13 +112,11 @@ def _parse(name: str, kind: type, options: list[str]) -> Any:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                kind, prog=f"dd-jax {name}", args=options, description=inspect.getdoc(kind)
-            )
+            return tyro.cli(kind, prog=label, args=options, description=inspect.getdoc(kind))
     except SystemExit as done:
         if not done.code:
             raise
-        raise InputError(f"{_first_sentence(said.getvalue())}; see dd-jax {name} --help.") from None
+        raise InputError(f"{_first_sentence(said.getvalue())}; see {label} --help.") from None
 
 
 def _refuse_repeats(options: list[str]) -> None:
@@ -150,14 +167,14 @@ def _of_kinds(found: re.Match) -> str:
     return f"{option} {given}: give {wanted}"
 
 
-def entry() -> None:
+def entry(program: Program = DD_JAX) -> None:
     """Console entry point; a reader that closes the pipe early (`| head`) ends it quietly."""
     if compile_cache.FLAG in sys.argv:
         compile_cache.disable()
     else:
         compile_cache.enable()
     try:
-        status = main()
+        status = main(program=program)
         sys.stdout.flush()
     except BrokenPipeError:
         # Nothing can be written any more; spare the interpreter's own flush at exit.

@@ -74,7 +74,7 @@ def main(config: Config) -> int:
     attack = find(config.name)
     parameters = _parameters(config)
     if config.picture is not None:
-        from experiments import attack_pictures
+        from dd_jax.cli import attack_pictures
 
         attack_pictures.check_path(config.picture)
     # JAX is imported only here, so that help and listing stay quick.

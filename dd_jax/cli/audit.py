@@ -90,7 +90,7 @@ def _given(config: Config, *names: str) -> dict[str, Any]:
 def _setting(config: Config) -> int:
     import jax
 
-    from experiments.auditing import runs as audit_runs
+    from dd_jax.audit.settings import runs as audit_runs
 
     if config.replays is not None:
         raise InputError("--replays belongs to --controls and --coverage; drop it.")
@@ -118,7 +118,7 @@ def _setting(config: Config) -> int:
 def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
     """The claim that samples came closest to, or beyond, at the top; all claims below."""
     closest = max(rows, key=lambda row: row["audited"] / row["certified"])
-    from experiments.auditing import runs as audit_runs
+    from dd_jax.audit.settings import runs as audit_runs
 
     confidence = 0.95 if config.confidence is None else config.confidence
     return {
@@ -196,7 +196,7 @@ def _legend(values: dict, power: float) -> str:
 
 
 def _list(config: Config) -> int:
-    from experiments.auditing import runs as audit_runs
+    from dd_jax.audit.settings import runs as audit_runs
 
     settings = [audit_runs.find(name, config.order) for name in audit_runs.SETTINGS]
     if config.json:

@@ -113,8 +113,8 @@ def main(config: Config) -> int:
     _check(config)
     requests = _num_requests(config)
     _say(f"dd-jax run: reading {config.data}, starting JAX …")
-    from experiments.serving import lines as service_table
-    from experiments.serving import service as services
+    from dd_jax import serving as services
+    from dd_jax.cli import run_summary as service_table
 
     data = _load(config, requests)
     service = services.make(

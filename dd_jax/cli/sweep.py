@@ -91,9 +91,9 @@ def main(config: Config) -> int:
     import jax
 
     from dd_jax import data, processes, sharding
-    from experiments.sweeps import deletion as deletion_sweep
-    from experiments.sweeps import progress, sweep
-    from experiments.sweeps.chunks import Stream
+    from dd_jax.sweeps import deletion as deletion_sweep
+    from dd_jax.sweeps import progress, sweep
+    from dd_jax.sweeps.chunks import Stream
 
     dataset = data.load(config.data)
     questions = _questions(config, dataset, sweep.grid, deletion_sweep.Question)
@@ -171,7 +171,7 @@ def _rows(answers: list, config: Config) -> list[dict[str, Any]]:
 
 
 def _row(answer, confidence: float) -> dict[str, Any]:
-    from experiments import means
+    from dd_jax.sweeps import means
 
     asked = asdict(answer.question)
     row: dict[str, Any] = {name: asked[name] for name in ("data", "n", "dim", "requests")}
@@ -215,7 +215,7 @@ def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
 
 
 def _save(config: Config, rows: list[dict], values: dict) -> list[str]:
-    from experiments.sweeps.store import place
+    from dd_jax.sweeps.store import place
 
     # Refused settings have fewer columns: take those of a row that ran.
     columns = list(max(rows, key=len))

@@ -1,10 +1,11 @@
-"""Plans and numbers for every Lipschitz or clipped loss: the runs that saw a record, added up."""
+"""Plans for every Lipschitz or clipped loss: the runs that saw a record are added up."""
 
 from dd_jax.errors import InputError
-from dd_jax.guarantees import adaptive, checks, inference, privacy, renyi
+from dd_jax.guarantees import checks, privacy
 from dd_jax.plans import conditions
-from dd_jax.plans.numbers import Numbers, Question, internal_order, to_renyi
-from dd_jax.plans.plan import Dtype, Plan
+from dd_jax.plans.numbers import to_renyi
+from dd_jax.plans.plan import Plan
+from dd_jax.plans.settings import Dtype
 
 
 def plan_composition(
@@ -60,38 +61,4 @@ def plan_composition(
         accountant="composition",
         eps_dp_asked=float(eps_dp),
         dtype=dtype,
-    )
-
-
-def composition_numbers(plan: Plan, question: Question) -> Numbers:
-    """The run sums at this request: `deletion_run_sum` and `privacy_run_sum`."""
-    order, lipschitz = internal_order(plan), conditions.sensitivity(plan.problem, "record")
-    constants = (order, lipschitz, plan.noise_variance, plan.n, plan.step_size)
-    steps = (plan.learn_steps, plan.delete_steps, question.request)
-    stays = adaptive.privacy_run_sum(*constants, *steps, first_inserted=question.first_inserted)
-    goes, goes_jointly = (
-        adaptive.deletion_run_sum(
-            *constants, *steps, first_inserted=question.first_inserted, records=records
-        )
-        for records in (1, question.records)
-    )
-    return Numbers(
-        order=order,
-        eps_dp=stays,
-        eps_dp_run=privacy.privacy_lipschitz(*constants, max(plan.learn_steps, plan.delete_steps)),
-        eps_dp_adaptive=stays,
-        eps_dp_request=stays,
-        eps_dp_joint=stays,
-        eps_dd=goes,
-        eps_dd_adaptive=goes,
-        eps_dd_request=goes,
-        eps_dd_records=goes_jointly,
-        gaussian=True,
-        deletion_form="gaussian",
-        adaptive_form="gaussian",
-        advantage_bound=inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, goes)),
-        risk_bound=None,
-        risk_bound_learned=None,
-        risk_bound_request=None,
-        risk_bound_paper=None,
     )

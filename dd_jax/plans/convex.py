@@ -8,7 +8,8 @@ from dd_jax.guarantees import checks, utility
 from dd_jax.plans import conditions
 from dd_jax.plans.accountants import Accountant, Case, accountant_rules, whole
 from dd_jax.plans.numbers import to_renyi
-from dd_jax.plans.plan import Dtype, Plan
+from dd_jax.plans.plan import Plan
+from dd_jax.plans.settings import Dtype
 
 # By default learning stops when the risk bound of the learned model is within this share of the
 # least that the noise allows.

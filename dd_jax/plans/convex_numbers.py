@@ -8,10 +8,10 @@ from dd_jax.guarantees import adaptive, checks, inference, privacy, renyi, utili
 from dd_jax.plans import conditions
 from dd_jax.plans.accountants import Case, accountant_rules
 from dd_jax.plans.numbers import Numbers, Question, internal_order
-from dd_jax.plans.plan import Plan
+from dd_jax.plans.settings import Settings
 
 
-def convex_numbers(plan: Plan, question: Question) -> Numbers:
+def convex_numbers(plan: Settings, question: Question) -> Numbers:
     """Every number of a convex certificate, from the plan's settings alone, as Rényi divergences.
 
     Records that stay: ε_dp is the supremum over any history, (p+1)ε_dp covers p releases seen, the
@@ -57,7 +57,7 @@ def convex_numbers(plan: Plan, question: Question) -> Numbers:
     )
 
 
-def _case(plan: Plan) -> Case:
+def _case(plan: Settings) -> Case:
     return Case(
         plan.problem, plan.n, plan.dim, plan.step_size, plan.edits_per_request, plan.protects
     )

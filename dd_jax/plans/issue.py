@@ -1,14 +1,15 @@
 """How a certificate is issued: the numbers of the plan's kind, their unit, the words around."""
 
+from typing import Any
+
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import adaptive, renyi
 from dd_jax.plans import arithmetic, words
-from dd_jax.plans.certificate import Certificate
-from dd_jax.plans.composition import composition_numbers
+from dd_jax.plans.composition_numbers import composition_numbers
 from dd_jax.plans.convex_numbers import convex_numbers
-from dd_jax.plans.nonconvex import nonconvex_numbers
+from dd_jax.plans.nonconvex_numbers import nonconvex_numbers
 from dd_jax.plans.numbers import Form, Numbers, Question
-from dd_jax.plans.plan import Plan
+from dd_jax.plans.settings import Settings
 
 _NUMBERS = {
     "convex": convex_numbers,
@@ -29,8 +30,8 @@ _EPSILONS = (
 _RISKS = ("risk_bound", "risk_bound_learned", "risk_bound_request", "risk_bound_paper")
 
 
-def issue(plan: Plan, question: Question, reduction: str = "sound") -> Certificate:
-    """The certificate that answers a question about a plan."""
+def certificate_fields(plan: Settings, question: Question, reduction: str) -> dict[str, Any]:
+    """Every field of the certificate that answers a question, but the plan itself."""
     numbers = _NUMBERS[plan.kind](plan, question)
     rounding = (arithmetic.check(plan), arithmetic.about_tails(plan, question.delta))
     stated = _reduction(numbers, question, reduction)
@@ -38,8 +39,7 @@ def issue(plan: Plan, question: Question, reduction: str = "sound") -> Certifica
     reported["eps_dd_reduction_as_stated"] = stated
     if plan.order is None:
         reported = _at_delta(reported, numbers.order, question.delta)
-    return Certificate(
-        plan=plan,
+    return dict(
         basis="promise" if question.row is None else "transcript",
         row=question.row,
         rewritten=question.rewritten,
@@ -80,7 +80,7 @@ def _mus(numbers: Numbers) -> dict:
     }
 
 
-def _epsilons(plan: Plan, numbers: Numbers, delta: float | None, reported: dict) -> dict:
+def _epsilons(plan: Settings, numbers: Numbers, delta: float | None, reported: dict) -> dict:
     """The headline numbers as ε of (ε, δ), each by the best conversion that applies to it."""
     names = {f"epsilon_{name}": f"eps_{name}" for name in ("dp", "dd", "dd_adaptive")}
     if delta is None:

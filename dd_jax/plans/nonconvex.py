@@ -1,16 +1,15 @@
-"""Plans and numbers for bounded losses that need not be convex, by closeness to the Gibbs law."""
+"""Plans for bounded losses that need not be convex, by closeness to the Gibbs law."""
 
-import math
 from typing import Any, Literal
 
-import numpy as np
-
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import adaptive, checks, inference, nonconvex, privacy, renyi, utility
+from dd_jax.guarantees import checks, nonconvex, privacy
 from dd_jax.plans import conditions
 from dd_jax.plans.accountants import whole
-from dd_jax.plans.numbers import Numbers, Question, check_unit, internal_order
-from dd_jax.plans.plan import FORMULAS, Dtype, Plan
+from dd_jax.plans.nonconvex_numbers import shape
+from dd_jax.plans.numbers import check_unit
+from dd_jax.plans.plan import Plan
+from dd_jax.plans.settings import FORMULAS, Dtype
 
 
 def plan_nonconvex(
@@ -93,7 +92,7 @@ def plan_nonconvex(
 
 
 def _least_noise(problem, n, dim, order, eps_dp, eps_dd, edits, form) -> Any:
-    constants = (order, problem.lipschitz, *_shape(problem), n, dim, eps_dp, eps_dd, edits)
+    constants = (order, problem.lipschitz, *shape(problem), n, dim, eps_dp, eps_dd, edits)
     if form == "paper":
         return nonconvex.noise_nonconvex_paper(*constants)
     return nonconvex.noise_nonconvex_tuned(*constants, form=form)
@@ -103,7 +102,7 @@ def _at_noise(
     problem, n, dim, order, eps_dp, eps_dd, edits, form, step_size, noise_variance
 ) -> Any:
     noise_variance = float(checks.positive("noise_variance", noise_variance))
-    constants = (order, *_shape(problem), noise_variance, n, dim, eps_dd, edits, step_size)
+    constants = (order, *shape(problem), noise_variance, n, dim, eps_dd, edits, step_size)
     if form == "paper":
         found = nonconvex.settings_nonconvex_paper(*constants)
     else:
@@ -119,123 +118,3 @@ def _at_noise(
             f"least one chosen, or a larger one."
         )
     return found
-
-
-def _shape(problem):
-    """λ, β and b."""
-    return problem.l2, problem.loss.smoothness, problem.loss.bound
-
-
-def nonconvex_numbers(plan: Plan, question: Question) -> Numbers:
-    """Every number of a non-convex certificate, from the plan's settings alone.
-
-    Records that stay: the run sum over the runs that saw the record, marginal and joint alike.
-    Records that go: the divergence from the Gibbs law for a requester that saw no release since the
-    start, the run sum for one that did (errata E2, E9); a release seen before the record came in
-    counts, as the argument needs the whole history non-adaptive.
-    """
-    conditions.require_nonconvex(plan.problem)
-    _require_start(plan)
-    order = internal_order(plan)
-    run_sum = _run_sum(plan, question, adaptive.deletion_run_sum)
-    joint = _run_sum(plan, question, adaptive.privacy_run_sum)
-    eps_dd, at_request = _gibbs(plan, np.inf), _gibbs(plan, question.request)
-    adaptive_requester = question.adaptivity > 0
-    advantage = inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, run_sum))
-    if not adaptive_requester:
-        advantage = min(advantage, inference.advantage_soundness(order, eps_dd))
-    return Numbers(
-        order=order,
-        eps_dp=joint,
-        eps_dp_run=privacy.privacy_lipschitz(
-            order,
-            plan.problem.lipschitz,
-            plan.noise_variance,
-            plan.n,
-            plan.step_size,
-            max(plan.learn_steps, plan.delete_steps),
-        ),
-        eps_dp_adaptive=joint,
-        eps_dp_request=joint,
-        eps_dp_joint=joint,
-        eps_dd=eps_dd,
-        eps_dd_adaptive=run_sum if adaptive_requester else eps_dd,
-        eps_dd_request=run_sum if adaptive_requester else at_request,
-        eps_dd_records=(
-            _run_sum(plan, question, adaptive.deletion_run_sum, question.records)
-            if adaptive_requester
-            else eps_dd
-        ),
-        gaussian=True,
-        deletion_form="renyi",
-        adaptive_form="gaussian" if adaptive_requester else "renyi",
-        advantage_bound=advantage,
-        **_risks(plan, eps_dd, at_request, adaptive_requester),
-    )
-
-
-def _require_start(plan: Plan) -> None:
-    needed = plan.noise_variance / plan.problem.l2
-    if not math.isclose(plan.init_variance, needed, rel_tol=1e-9):
-        raise CertificateRefused(
-            f"the start N(0, {plan.init_variance:g} I) has no non-convex deletion certificate, "
-            f"which holds from N(0, σ²/λ I) only (erratum E11: a pretrained start broke it); "
-            f"give init_variance = {needed:g}."
-        )
-
-
-def _run_sum(plan, question, formula, records=1) -> float:
-    return formula(
-        plan.order,
-        plan.problem.lipschitz,
-        plan.noise_variance,
-        plan.n,
-        plan.step_size,
-        plan.learn_steps,
-        plan.delete_steps,
-        question.request,
-        first_inserted=question.first_inserted,
-        records=records,
-    )
-
-
-def _gibbs(plan, request) -> float:
-    constants = (
-        plan.order,
-        *_shape(plan.problem),
-        plan.noise_variance,
-        plan.n,
-        plan.dim,
-        plan.step_size,
-        plan.learn_steps,
-        plan.delete_steps,
-        plan.edits_per_request,
-        request,
-    )
-    if plan.accountant == "paper":
-        return nonconvex.deletion_nonconvex_paper(*constants)
-    return nonconvex.deletion_nonconvex_tuned(*constants, form=plan.accountant)
-
-
-def _risks(plan, supremum, at_request, adaptive_requester) -> dict:
-    """From the divergence of each model: learned, after this request, after all of them.
-
-    The supremum is over requests alone, so the learned model's is added to it. Requests that
-    depend on releases leave no divergence from the Gibbs law, but learning precedes them.
-    """
-    problem = plan.problem
-    constants = (problem.lipschitz, *_shape(problem), plan.noise_variance, plan.dim)
-    learned = _gibbs(plan, 0)
-    if adaptive_requester:
-        supremum = at_request = math.inf
-    every = max(learned, supremum)
-
-    def risk(divergence):
-        return utility.excess_risk_nonconvex(*constants, plan.step_size, divergence)
-
-    return {
-        "risk_bound": risk(every),
-        "risk_bound_learned": risk(learned),
-        "risk_bound_request": risk(at_request),
-        "risk_bound_paper": utility.excess_risk_nonconvex_paper(*constants, every),
-    }

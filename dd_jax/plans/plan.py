@@ -1,130 +1,30 @@
-"""`Plan`: the settings of a run, the problem they are for, and the budgets that were asked for."""
+"""`Plan`: the settings of a run, and `Certificate`: what they guarantee, to whom, on what grounds.
 
-import hashlib
-import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+A plan makes certificates and a certificate holds its plan, so that the two stand in one module.
+"""
 
-from dd_jax.constants import ProblemConstants
-from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from dd_jax.errors import InputError
 from dd_jax.plans import serialise
-from dd_jax.plans.conditions import Protects
-from dd_jax.plans.numbers import Question, check_unit
+from dd_jax.plans.history import read_deletion
+from dd_jax.plans.issue import certificate_fields
+from dd_jax.plans.numbers import Question
+from dd_jax.plans.printed import certificate_text
+from dd_jax.plans.settings import Settings
+from dd_jax.plans.words import Assumption
 
-if TYPE_CHECKING:
-    from dd_jax.plans.certificate import Certificate
-
-Kind = Literal["convex", "nonconvex", "composition"]
-Dtype = Literal["float32", "float64"]
-
-FORMULAS = {
-    "convex": ("optimal", "unrelaxed", "paper"),
-    "nonconvex": ("sharp", "refined", "tuned", "paper"),
-    "composition": ("composition",),
-}
+Basis = Literal["promise", "transcript"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Settings):
     """Settings of noisy gradient descent that `dd_jax.noisy_gd.mechanism` runs.
 
     A plan may be altered with `dataclasses.replace`: `certificate` and `certify` then say what the
-    altered settings give, or refuse.
-
-    Attributes:
-        problem: the constants of the problem that the plan is for.
-        n: number of records, fixed.
-        dim: d, number of parameters.
-        order: q of the Rényi budgets, or None for budgets in (ε, δ).
-        delta: δ of the budgets in (ε, δ), or None for Rényi budgets.
-        step_size: η.
-        noise_variance: σ²; one step adds N(0, 2ησ² I).
-        init_variance: variance of the Gaussian start N(0, v₀ I).
-        learn_steps: K_L.
-        delete_steps: K_U.
-        edits_per_request: r, the most records that one request replaces.
-        kind: which family of theorems certifies the plan.
-        accountant: which formulas of that family.
-        protects: "record", or "label" where edits and neighbours differ in labels only.
-        eps_dp_asked: the privacy budget, in the plan's unit; the certificate does not rely on it.
-        eps_dd_asked: the deletion budget, or None where none was asked for.
-        risk_asked: the target excess risk, or None.
-        dtype: the floating type that is run; a certificate is refused where its rounding matters.
+    altered settings give, or refuse. The fields are those of `Settings`.
     """
-
-    problem: ProblemConstants
-    n: int
-    dim: int
-    order: float | None
-    delta: float | None
-    step_size: float
-    noise_variance: float
-    init_variance: float
-    learn_steps: int
-    delete_steps: int
-    edits_per_request: int
-    kind: Kind
-    accountant: str
-    eps_dp_asked: float
-    eps_dd_asked: float | None = None
-    risk_asked: float | None = None
-    protects: Protects = "record"
-    dtype: Dtype = "float32"
-
-    def __post_init__(self):
-        _check_formulas(self.kind, self.accountant)
-        for name, known in (("protects", Protects), ("dtype", Dtype)):
-            if getattr(self, name) not in get_args(known):
-                raise InputError(
-                    f"{name} = {getattr(self, name)!r} is not known; give one of "
-                    f"{', '.join(get_args(known))}."
-                )
-        check_unit(self.order, self.delta, self.accountant)
-        if self.kind != "convex" and self.protects != "record":
-            raise CertificateRefused(
-                f"protects = {self.protects!r} has no certificate for {self.kind} plans; give "
-                f"protects='record', or use plan_convex for a convex loss."
-            )
-        for name in ("step_size", "noise_variance", "eps_dp_asked"):
-            self._set(name, float(checks.positive(name, getattr(self, name))))
-        for name in ("order", "delta", "eps_dd_asked", "risk_asked"):
-            if getattr(self, name) is not None:
-                self._set(name, float(checks.positive(name, getattr(self, name))))
-        init_variance = float(checks.nonnegative("init_variance", self.init_variance))
-        self._set("init_variance", init_variance)
-        if math.isinf(init_variance):
-            raise InputError("init_variance = inf is not a variance; give a finite number ≥ 0.")
-        for name in ("n", "dim", "edits_per_request"):
-            self._set(name, int(checks.count(name, getattr(self, name))))
-        for name in ("learn_steps", "delete_steps"):
-            value = float(checks.steps(name, getattr(self, name)))
-            if math.isinf(value):
-                raise InputError(f"{name} = inf cannot be run; give a finite number of steps.")
-            self._set(name, int(getattr(self, name)))
-
-    def _set(self, name, value):
-        object.__setattr__(self, name, value)
-
-    @property
-    def learn_gradients(self) -> int:
-        """Gradients of one record that learning takes: n K_L."""
-        return self.n * self.learn_steps
-
-    @property
-    def delete_gradients(self) -> int:
-        """Gradients of one record that one request takes: n K_U."""
-        return self.n * self.delete_steps
-
-    @property
-    def fingerprint(self) -> tuple[int, ...]:
-        """Four whole numbers below 2³² that tell this plan from any other.
-
-        They are the same for a plan and for its copy that was read from a file.
-        """
-        text = replace(self, problem=self.problem.declared).to_json()
-        digest = hashlib.sha256(text.encode()).digest()
-        return tuple(int.from_bytes(digest[4 * k : 4 * k + 4], "big") for k in range(4))
 
     def certificate(
         self,
@@ -163,13 +63,11 @@ class Plan:
         Raises:
             CertificateRefused: the plan does not meet the conditions of its theorems.
         """
-        from dd_jax.plans.issue import issue  # issue needs Plan, so Plan cannot import it above
-
-        plan = self if problem is None else self._of(problem)
+        plan = self if problem is None else self.of(problem)
         question = Question.make(
             plan, adaptivity, request, first_inserted, observed, records, delta
         )
-        return issue(plan, question, reduction)
+        return plan.answer(question, reduction)
 
     def certify(
         self,
@@ -206,10 +104,7 @@ class Plan:
                 was; a record was outside the domain; a plan that protects labels only saw features
                 change; or the plan does not meet the conditions of its theorems.
         """
-        from dd_jax.plans.history import read_deletion
-        from dd_jax.plans.issue import issue
-
-        plan = self if problem is None else self._of(problem)
+        plan = self if problem is None else self.of(problem)
         deletion = read_deletion(plan, transcripts, request, row, first_inserted)
         if records is None:
             records = 1 if deletion.first_inserted else deletion.rows
@@ -224,11 +119,11 @@ class Plan:
             int(row),
             deletion.rewritten,
         )
-        return issue(plan, question)
+        return plan.answer(question)
 
-    def to_json(self) -> str:
-        """One JSON object with the fields above; `from_json` reads it back."""
-        return serialise.to_json(self)
+    def answer(self, question: Question, reduction: str = "sound") -> "Certificate":
+        """The certificate that answers a question; `certificate` and `certify` ask it."""
+        return Certificate(plan=self, **certificate_fields(self, question, reduction))
 
     @classmethod
     def from_json(cls, text: str, problem=None) -> "Plan":
@@ -244,23 +139,161 @@ class Plan:
         plan = serialise.read(cls, text)
         if problem is None:
             return replace(plan, problem=plan.problem.declared)
-        return plan._of(problem)
-
-    def _of(self, problem) -> "Plan":
-        """This plan with the constants of a problem, refused unless they are the plan's."""
-        if problem.constants.declared != self.problem.declared:
-            raise CertificateRefused(
-                f"the plan was made for {self.problem}, not for {problem.constants}; "
-                f"plan again for the problem that is run."
-            )
-        return replace(self, problem=problem.constants)
+        return plan.of(problem)
 
 
-def _check_formulas(kind, accountant):
-    if kind not in FORMULAS:
-        raise InputError(f"kind = {kind!r} is not known; give one of {', '.join(FORMULAS)}.")
-    if accountant not in FORMULAS[kind]:
-        raise InputError(
-            f"accountant = {accountant!r} is not known for {kind} plans; "
-            f"give one of {', '.join(FORMULAS[kind])}."
+@dataclass(frozen=True)
+class Certificate:
+    """Numbers that hold for a plan's settings, with their meaning.
+
+    Made by `Plan.certify` from the transcript of what happened, or by `Plan.certificate` for a
+    supposed history.
+
+    Every eps is a Rényi divergence of `order`; where `order` is None it is the ε of (ε, delta).
+
+    Attributes:
+        plan: the settings that the numbers were computed from.
+        basis: "transcript" for what happened, "promise" for a supposed history.
+        row: the row that the transcript says was deleted; None for a promise.
+        rewritten: the next request that changed that row; releases from it on are not covered.
+        claim: the guarantee in one sentence.
+        comparator: what a release is compared with, and in which direction.
+        observer: who looks, and at what.
+        adaptivity, request, first_inserted, observed: what was asked, or read from the transcript;
+            see `Plan.certificate`.
+        order, delta: the unit of the numbers.
+        eps_dp: a record that stays, one release, non-adaptive requests. Convex: whatever the
+            history. Non-convex and composition: through `request` requests, for any requester.
+        eps_dp_run: one run of learning or deletion, from any fixed start.
+        eps_dp_adaptive: a record that stays, the next release, when p releases were seen.
+        eps_dp_request: the same at this very request: the smallest bound that is known to hold.
+        eps_dp_joint: a record that stays, all `request` + 1 releases together, any requester.
+        eps_dd: a deleted record, non-adaptive requests, after this and every later request.
+        eps_dd_adaptive: a deleted record when p releases were seen.
+        eps_dd_request: the same at this very request: the smallest bound that is known to hold.
+        eps_dd_records: `records` rows deleted at once, judged jointly.
+        records: the number of rows of `eps_dd_records`.
+        mu_dp, mu_dd, mu_dd_adaptive: the same as Gaussian DP, or None where that is not proved.
+        epsilon_dp, epsilon_dd, epsilon_dd_adaptive: eps_dp, eps_dd and eps_dd_adaptive as the ε of
+            (ε, delta); one-sided for deletion from the Gibbs law. None unless delta is given.
+        advantage_bound: what any test can gain on guessing whether the deleted record was ever
+            there, against a requester of this adaptivity.
+        eps_dd_reduction_as_stated: `thm:reduction` as the paper states it. False in general
+            (erratum E2); only for comparison.
+        risk_bound: excess empirical risk of every released model; None where no bound is known.
+            Convex: for every requester. Non-convex: for a history in which no request depends on a
+            release, as are risk_bound_request and risk_bound_paper.
+        risk_bound_learned, risk_bound_request: of the learned model, and after this request.
+        risk_bound_paper: the paper's bound, where its conditions are met.
+        assumptions: everything that the numbers rely on, with how each was established.
+        warnings: what a reader should know before relying on them.
+        loaded: read from a file, so that what it says of a transcript is the file's word.
+    """
+
+    plan: Plan
+    basis: Basis
+    row: int | None
+    rewritten: int | None
+    claim: str
+    comparator: str
+    observer: str
+    adaptivity: int
+    request: int
+    first_inserted: int
+    observed: tuple[int, ...] | None
+    order: float | None
+    delta: float | None
+    eps_dp: float
+    eps_dp_run: float
+    eps_dp_adaptive: float
+    eps_dp_request: float
+    eps_dp_joint: float
+    eps_dd: float
+    eps_dd_adaptive: float
+    eps_dd_request: float
+    eps_dd_records: float
+    records: int
+    mu_dp: float | None
+    mu_dd: float | None
+    mu_dd_adaptive: float | None
+    epsilon_dp: float | None
+    epsilon_dd: float | None
+    epsilon_dd_adaptive: float | None
+    advantage_bound: float
+    eps_dd_reduction_as_stated: float
+    risk_bound: float | None
+    risk_bound_learned: float | None
+    risk_bound_request: float | None
+    risk_bound_paper: float | None
+    assumptions: tuple[Assumption, ...]
+    warnings: tuple[str, ...]
+    loaded: bool = field(default=False, compare=False)
+
+    def to_json(self) -> str:
+        """One JSON object with the fields above; `from_json` reads it back."""
+        return serialise.to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str, problem=None) -> "Certificate":
+        """The certificate that `to_json` wrote; what a file says is a claim.
+
+        Nothing is recomputed: `is_genuine` tells whether the numbers follow from the plan. With a
+        problem, the plan's constants must be that problem's own. Without one they count as
+        declared, here and in the assumptions, whatever the file says of proofs.
+
+        Raises:
+            InputError: not the text of a certificate, or a field of another type.
+            CertificateRefused: the plan is for another problem.
+        """
+        claimed = serialise.read(cls, text)
+        plan = Plan.from_json(claimed.plan.to_json(), problem)
+        claimed = replace(claimed, plan=plan, loaded=True)
+        return replace(claimed, assumptions=claimed._believed_assumptions())
+
+    def _believed_assumptions(self) -> tuple[Assumption, ...]:
+        """The assumptions, called proved only where this library issues them as proved."""
+        try:
+            issued = self.recomputed().assumptions
+        except InputError:
+            issued = ()
+        return tuple(
+            replace(a, established="declared by the user")
+            if a.established == "proved for this loss" and a not in issued
+            else a
+            for a in self.assumptions
         )
+
+    def recomputed(self) -> "Certificate":
+        """The certificate of the same plan for the same question, computed again.
+
+        What a transcript established is taken over; `Plan.certify` reads it from the transcript.
+        """
+        question = Question.make(
+            self.plan,
+            self.adaptivity,
+            self.request,
+            self.first_inserted,
+            self.observed,
+            self.records,
+            self.delta,
+            self.row,
+            self.rewritten,
+        )
+        return self.plan.answer(question)
+
+    def is_genuine(self, problem=None) -> bool:
+        """Whether this library issues just this certificate for its plan and question.
+
+        True means that every number and word follows from the plan and, with a problem, that the
+        plan is for that problem. It does not say that the history it speaks of took place: for that
+        give the transcript to `Plan.certify` and compare.
+        """
+        if problem is not None and problem.constants.declared != self.plan.problem.declared:
+            return False
+        try:
+            return self == self.recomputed()
+        except InputError:  # refused, so it was never issued
+            return False
+
+    def __str__(self):
+        return certificate_text(self)

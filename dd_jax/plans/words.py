@@ -1,15 +1,37 @@
 """The words of a certificate: claim, comparator, observer, assumptions and warnings."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 from dd_jax.plans import conditions
-from dd_jax.plans.certificate import Assumption, Grounds
 from dd_jax.plans.numbers import Numbers, Question
-from dd_jax.plans.plan import Plan
+from dd_jax.plans.settings import Settings
 
 # More gradients of single records than this are called beyond reach: 11 days at 1e9 a second.
 BEYOND_REACH = 1e15
 
+Grounds = Literal[
+    "proved for this loss",
+    "declared by the user",
+    "checked on the data",
+    "checked on the plan",
+    "by construction",
+    "required of the deployment",
+]
 
-def claim(plan: Plan, question: Question, eps: dict[str, float]) -> str:
+
+@dataclass(frozen=True)
+class Assumption:
+    """One thing that a certificate relies on, and how it was established."""
+
+    statement: str
+    established: Grounds
+
+    def __str__(self):
+        return f"{self.statement} [{self.established}]"
+
+
+def claim(plan: Settings, question: Question, eps: dict[str, float]) -> str:
     """The deletion guarantee in one sentence."""
     thing = "label" if plan.protects == "label" else "record"
     deleted = (
@@ -27,14 +49,14 @@ def claim(plan: Plan, question: Question, eps: dict[str, float]) -> str:
     )
 
 
-def _when(plan: Plan, question: Question) -> str:
+def _when(plan: Settings, question: Question) -> str:
     """Which releases count: earlier ones are free unless the Gibbs law is the comparator."""
     if question.first_inserted == 0 or plan.kind == "nonconvex":
         return "before the deletion"
     return "while the record was there"
 
 
-def comparator(plan: Plan, question: Question) -> str:
+def comparator(plan: Settings, question: Question) -> str:
     """What a release is compared with, and in which direction."""
     if plan.kind == "nonconvex" and question.adaptivity == 0:
         return (
@@ -44,7 +66,7 @@ def comparator(plan: Plan, question: Question) -> str:
     return "the same run on the neighbouring database that never held the record; both ways"
 
 
-def observer(plan: Plan, question: Question) -> str:
+def observer(plan: Settings, question: Question) -> str:
     """Who looks, and at what."""
     until = f" and before request {question.rewritten}" if question.rewritten else ""
     seen = f"every release made after the deletion{until}, and nothing earlier"
@@ -63,7 +85,7 @@ def _releases(number: int) -> str:
 # --- assumptions ---------------------------------------------------------------------------------
 
 
-def assumptions(plan: Plan, question: Question) -> tuple[Assumption, ...]:
+def assumptions(plan: Settings, question: Question) -> tuple[Assumption, ...]:
     """Everything that the numbers rely on, with how each was established."""
     return (
         *_on_the_loss(plan),
@@ -75,7 +97,7 @@ def assumptions(plan: Plan, question: Question) -> tuple[Assumption, ...]:
     )
 
 
-def _on_the_loss(plan: Plan):
+def _on_the_loss(plan: Settings):
     loss, problem = plan.problem.loss, plan.problem
     grounds: Grounds = (
         "proved for this loss" if loss.established == "proved" else "declared by the user"
@@ -111,7 +133,7 @@ def _on_the_loss(plan: Plan):
     )
 
 
-def _on_the_data(plan: Plan, question: Question):
+def _on_the_data(plan: Settings, question: Question):
     ran = question.row is not None
     yield Assumption(
         f"all {plan.n} records are in the domain: {plan.problem.loss.domain}",
@@ -134,7 +156,7 @@ def _on_the_data(plan: Plan, question: Question):
         )
 
 
-def _on_the_history(plan: Plan, question: Question):
+def _on_the_history(plan: Settings, question: Question):
     """What is supposed, or what the transcript says, of the record's stay and of what was seen."""
     request, first = question.request, question.first_inserted
     stay = f"in from request {first} on" if first else "there from the start"
@@ -170,7 +192,7 @@ def _on_the_history(plan: Plan, question: Question):
     )
 
 
-def _on_the_plan(plan: Plan):
+def _on_the_plan(plan: Settings):
     if plan.kind == "convex":
         rule = "η ≤ 2/(2λ+β)" if plan.accountant == "optimal" else "η < 1/(λ+β)"
         yield Assumption(f"step size {plan.step_size:.6g} meets {rule}", "checked on the plan")
@@ -202,7 +224,7 @@ def _on_others():
         yield Assumption(statement, "required of the deployment")
 
 
-def _on_arithmetic(plan: Plan, question: Question):
+def _on_arithmetic(plan: Settings, question: Question):
     yield Assumption(
         f"rounding in {plan.dtype} changes the law by at most 1%, unless a warning says more",
         "checked on the plan",
@@ -222,7 +244,7 @@ def _on_arithmetic(plan: Plan, question: Question):
 
 
 def warnings(
-    plan: Plan,
+    plan: Settings,
     question: Question,
     numbers: Numbers,
     eps: dict[str, float],
@@ -253,7 +275,7 @@ def _about_return(question: Question) -> str | None:
     )
 
 
-def _about_budgets(plan: Plan, eps):
+def _about_budgets(plan: Settings, eps):
     dp, dd = plan.eps_dp_asked, plan.eps_dd_asked
     if dd is not None and plan.kind == "convex" and dd >= dp:
         yield (
@@ -269,7 +291,7 @@ def _about_budgets(plan: Plan, eps):
         yield "no step follows a deletion: the risk grows with every request, without bound"
 
 
-def _about_formulas(plan: Plan, question: Question, eps):
+def _about_formulas(plan: Settings, question: Question, eps):
     if plan.protects == "label":
         yield "label-DP only: features and the presence of a record are not protected"
     if plan.kind == "convex" and plan.accountant != "optimal":
@@ -306,7 +328,7 @@ def _about_formulas(plan: Plan, question: Question, eps):
         yield "the run sum grows with every request, for records that stay and that go"
 
 
-def _about_risk(plan: Plan, numbers: Numbers) -> str | None:
+def _about_risk(plan: Settings, numbers: Numbers) -> str | None:
     if numbers.risk_bound is None:
         return "no risk bound is known for this loss under this plan"
     trivial = _risk_of_zero(plan)
@@ -320,7 +342,7 @@ def _about_risk(plan: Plan, numbers: Numbers) -> str | None:
     return None
 
 
-def _risk_of_zero(plan: Plan) -> float:
+def _risk_of_zero(plan: Settings) -> float:
     """Excess risk of θ = 0: L²/(2λ) for a convex loss, 2b for a bounded one."""
     if plan.kind == "nonconvex":
         return 2 * conditions.require_constant(plan.problem, "bound")
@@ -328,7 +350,7 @@ def _risk_of_zero(plan: Plan) -> float:
     return lipschitz * (lipschitz / (2 * plan.problem.l2))
 
 
-def _about_cost(plan: Plan) -> str | None:
+def _about_cost(plan: Settings) -> str | None:
     if max(plan.learn_gradients, plan.delete_gradients) < BEYOND_REACH:
         return None
     years = plan.learn_gradients / 1e9 / (365.25 * 86400)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments import style
+from dd_jax.cli import style
 from experiments.arena.row import SUCCESS, WITHIN, Row
 
 KINDS = (

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from experiments.sweeps import store
+from dd_jax.sweeps import store
 
 
 def write(results: Path, name: str, contents: Mapping[str, bytes]) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments import style
+from dd_jax.cli import style
 from experiments.bench.run import cell_name
 
 MARKS = {"n": ("o", style.BLUE), "d": ("s", style.ORANGE), "seeds": ("^", style.GREEN)}

@@ -23,7 +23,7 @@ PAST_RUNS = 5
 def benchmark(
     *, quick: bool, with_cells: tuple[dict, ...] = (), progress: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Measure on one core; returns the JSON object that `dd-jax bench --json` prints.
+    """Measure on one core; returns the JSON object that `bench --json` prints.
 
     Args:
         quick: the kernel's cells alone.

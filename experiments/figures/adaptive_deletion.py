@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
+from dd_jax.cli import style
 from dd_jax.intervals import simultaneous
-from experiments import adaptive_runs, measured, style
+from experiments import adaptive_runs, measured
 from experiments.context import Context
 from experiments.figures import Table
 

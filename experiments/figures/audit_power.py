@@ -16,10 +16,10 @@ from matplotlib.markers import CARETRIGHT
 from matplotlib.ticker import FuncFormatter
 
 from dd_jax.audit.controls import CONTROLS
-from experiments import style
-from experiments.auditing import growth as audit_growth
-from experiments.auditing import runs as audit_runs
-from experiments.auditing.runs import Keep
+from dd_jax.audit.settings import runs as audit_runs
+from dd_jax.audit.settings.runs import Keep
+from dd_jax.cli import style
+from experiments import audit_growth
 from experiments.context import Context
 from experiments.figures import Table
 

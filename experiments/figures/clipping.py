@@ -18,11 +18,11 @@ import dd_jax as dd
 from dd_jax import erm
 from dd_jax.attacks import clipping as attack
 from dd_jax.attacks.separation import separate
+from dd_jax.cli import style
 from dd_jax.intervals import simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
 from dd_jax.requesters import churn
-from experiments import style
 from experiments.context import Context
 
 TITLE = "Clipping keeps convexity for GLMs only"

@@ -18,8 +18,9 @@ from dd_jax.attacks import against_games as games
 from dd_jax.attacks import against_noisy_gd as noisy
 from dd_jax.attacks import median
 from dd_jax.attacks.game import trials
+from dd_jax.cli import style
 from dd_jax.intervals import proportions, simultaneous
-from experiments import measured, style
+from experiments import measured
 from experiments.context import Context
 
 TITLE = "Perfect unlearning, and the deleted record is named"

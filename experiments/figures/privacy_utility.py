@@ -13,14 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dd_jax import data
+from dd_jax.cli import style
 from dd_jax.guarantees import utility
 from dd_jax.intervals import simultaneous
-from experiments import means, style, utility_order
+from dd_jax.sweeps import deletion as deletion_sweep
+from dd_jax.sweeps import means, sweep
+from dd_jax.sweeps.deletion import Question
+from experiments import utility_order
 from experiments.context import Context
 from experiments.figures import Table
-from experiments.sweeps import deletion as deletion_sweep
-from experiments.sweeps import sweep
-from experiments.sweeps.deletion import Question
 
 TITLE = "Privacy against utility"
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 import dd_jax as dd
 from dd_jax import data, intervals
+from dd_jax.cli import style
 from dd_jax.data import fetch
-from experiments import style
 from experiments.context import Context
 from experiments.figures import Table
 from experiments.real_data import costs, runs, words

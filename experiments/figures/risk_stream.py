@@ -15,11 +15,13 @@ from matplotlib.figure import Figure
 
 import dd_jax as dd
 from dd_jax import data
+from dd_jax.cli import style
 from dd_jax.guarantees import utility
 from dd_jax.intervals import simultaneous
-from experiments import means, stream_runs, style
+from dd_jax.sweeps import means
+from dd_jax.sweeps.deletion import TRACED, Question, setting
+from experiments import stream_runs
 from experiments.context import Context
-from experiments.sweeps.deletion import TRACED, Question, setting
 
 TITLE = "Risk along a thousand edits"
 PLANS = ("optimal", "paper")

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 
-from experiments import style
+from dd_jax.cli import style
 from experiments.context import Context
 from experiments.figures import Table
 from experiments.savings import points, runs

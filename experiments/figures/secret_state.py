@@ -17,11 +17,12 @@ from dd_jax.attacks.against_noisy_gd import shadow_attack
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED, ROUNDING
 from dd_jax.audit import controls_mutants as mutants
 from dd_jax.audit import controls_settings as settings
+from dd_jax.cli import style
 from dd_jax.ensemble import Pair
 from dd_jax.guarantees import inference, renyi
 from dd_jax.intervals import simultaneous
 from dd_jax.oracles import linear
-from experiments import measured, style
+from experiments import measured
 from experiments.context import Context
 
 TITLE = "A secret state leaks over later releases"

@@ -15,8 +15,8 @@ from matplotlib.markers import CARETUP
 
 import dd_jax as dd
 from dd_jax import data
+from dd_jax.cli import style
 from dd_jax.errors import InputError
-from experiments import style
 from experiments.context import Context
 from experiments.figures import Table
 from experiments.sequential import runs

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from dd_jax.cli import style
 from experiments import steps_accountants as accountants
-from experiments import style
 from experiments.context import Context
 from experiments.figures import Table
 from experiments.steps_accountants import NOTIONS, Budget, Problem

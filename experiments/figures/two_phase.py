@@ -17,8 +17,8 @@ from matplotlib.ticker import FuncFormatter
 
 from dd_jax.audit import bounds as lower_bounds
 from dd_jax.audit.estimates import estimated_renyi_gaussian_fit
+from dd_jax.cli import style
 from dd_jax.guarantees import deletion, privacy
-from experiments import style
 from experiments import two_phase_cases as cases
 from experiments.context import Context
 

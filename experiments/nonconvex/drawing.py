@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from experiments import style
+from dd_jax.cli import style
 from experiments.nonconvex import network_cost, plane_flow
 
 FORMS = ("paper", "tuned", "sharp")

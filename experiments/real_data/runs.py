@@ -11,10 +11,10 @@ from jaxtyping import Array
 import dd_jax as dd
 from dd_jax import erm, noisy_gd, requesters
 from dd_jax.audit import claims
-from experiments.auditing import requesters as audit_requesters
-from experiments.auditing import runs as audit_runs
-from experiments.auditing.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting, make_run
-from experiments.auditing.logistic import along
+from dd_jax.audit.settings import requesters as audit_requesters
+from dd_jax.audit.settings import runs as audit_runs
+from dd_jax.audit.settings.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting, make_run
+from dd_jax.audit.settings.logistic import along
 from experiments.context import Context
 
 CHECKPOINTS = 24

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from experiments import means
+from dd_jax.sweeps import means
 from experiments.figures import Table
 from experiments.real_data import costs
 from experiments.real_data.words import (

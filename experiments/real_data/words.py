@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dd_jax import data
+from dd_jax.audit.settings.runs import Judged
 from dd_jax.guarantees import renyi
-from experiments.auditing.runs import Judged
 from experiments.real_data import costs
 
 # Accuracies in the authors' stored results at ε = 1 after one record was replaced: Langevin with
@@ -141,8 +141,8 @@ def _not_run_in_words(results) -> Iterator[str]:
     waiting = [name for name in names(results) if name not in run_names(results)]
     if waiting:
         yield (
-            f"Costs alone, run at the full scale (`dd-jax report --scale full --figures "
-            f"real_data`): {', '.join(waiting)}."
+            f"Costs alone, run at the full scale (`python -m experiments report --scale full "
+            f"--figures real_data`): {', '.join(waiting)}."
         )
 
 

@@ -17,10 +17,15 @@ from pathlib import Path
 import jax
 
 from dd_jax import cli, processes
-from experiments.sweeps import store
+from dd_jax.sweeps import store
 
 # What the forks would each import for themselves.
-for module in ("experiments.auditing.runs", "experiments.means", "rich.table", "sklearn.datasets"):
+for module in (
+    "dd_jax.audit.settings.runs",
+    "dd_jax.sweeps.means",
+    "rich.table",
+    "sklearn.datasets",
+):
     importlib.import_module(module)
 
 SWEEP = ("sweep", "--seeds", "20", "--chunk", "2", "--requests", "1", "--records", "30")

@@ -7,9 +7,9 @@ import pytest
 
 from dd_jax import cli
 from dd_jax.audit import calibration, controls
+from dd_jax.audit.settings import runs as audit_runs
 from dd_jax.cli import audit
 from dd_jax.intervals import proportion
-from experiments.auditing import runs as audit_runs
 
 SEEDS = "5000"
 

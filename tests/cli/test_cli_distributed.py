@@ -12,7 +12,7 @@ import pytest
 
 from dd_jax import cli
 from dd_jax.cli.devices import Devices
-from experiments.sweeps import store
+from dd_jax.sweeps import store
 
 LOST = "another process is gone or does not answer"
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from dd_jax import cli
+from experiments.__main__ import PROGRAM as EXPERIMENTS
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).parent / "dd-jax"
 
 
@@ -38,6 +40,15 @@ def test_every_command_explains_itself(name):
     assert "--json" in done.stdout
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS.commands)
+def test_every_command_of_the_experiments_explains_itself(name):
+    command = [sys.executable, "-m", "experiments", name, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0
+    assert f"usage: python -m experiments {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
 def test_no_command_shows_the_usage_and_an_unknown_one_says_so():
     assert cli.main([]) == 2
     done = dd_jax("forget")
@@ -53,9 +64,9 @@ def test_version(capsys):
 
 
 def test_bad_input_is_one_line_and_status_2(capsys):
-    assert cli.main(["bench", "--cores", "999"]) == 2
+    assert cli.main(["bench", "--cores", "999"], EXPERIMENTS) == 2
     error = capsys.readouterr().err
-    assert error.startswith("dd-jax bench: --cores 999: this machine lets us use 1 to ")
+    assert error.startswith("python -m experiments bench: --cores 999: this machine lets us use ")
     assert error.count("\n") == 1
 
 
@@ -64,7 +75,7 @@ def test_bad_input_is_one_line_and_status_2(capsys):
     [
         (("sweep", "--mesh", "3"), "--mesh 3: give INT INT"),
         (("audit", "--mesh", "a", "b"), "--mesh a b: give INT INT"),
-        (("bench", "--cores", "x"), "--cores x: give INT"),
+        (("attack", "sum", "--seeds", "x"), "--seeds x: give INT"),
         (("run", "--data", "digits-3-vs-8", "--l2", "x"), "--l2 x: give FLOAT"),
         (("run", "--data", "digits-3-vs-8", "--bound", "x"), "--bound x: give FLOAT"),
     ],
@@ -83,7 +94,7 @@ def test_a_value_of_the_wrong_kind_is_told_in_the_users_words(options, words, ca
         (("plan", "--eps-dd", "1", "--eps_dd=2"), "--eps-dd"),
         (("audit", "linear", "--no-save", "--save"), "--save"),
         (("attack", "sum", "--seeds", "9", "--seeds", "9"), "--seeds"),
-        (("bench", "--json", "--json"), "--json"),
+        (("data", "--json", "--json"), "--json"),
     ],
 )
 def test_an_option_given_twice_is_refused_before_anything_runs(options, name, capsys):

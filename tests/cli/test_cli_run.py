@@ -14,14 +14,14 @@ from scipy import optimize, stats
 
 import dd_jax as dd
 from dd_jax import cli, loss_constants
+from dd_jax import serving as service
 from dd_jax.cli import run, run_output
+from dd_jax.cli import run_summary as service_table
 from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import OwnData
 from dd_jax.data.scaling import CAVEAT
 from dd_jax.guarantees import utility
 from dd_jax.plans import arithmetic
-from experiments.serving import lines as service_table
-from experiments.serving import service
 
 ROWS = [3, 17, 25, 8]
 
@@ -476,7 +476,7 @@ BAD = [
     ([*OWN, "--order", "2", "--delta", "1e-5"], "and not both"),
     ([*OWN, "--delta", "2"], "delta"),
     ([*OWN, "--delta", "1e-5", "--accountant", "paper"], "accountant='optimal'"),
-    ([*OWN, "--l2", "1e-12", "--unit-rows"], "too many for 20 seeds; give a larger --l2"),
+    ([*OWN, "--l2", "1e-12", "--unit-rows"], "too many for 20 seeds; give a larger l2"),
     (["--data", "my.csv"], "label is missing"),
     (["--data", "my.csv", "--label", "x"], "my.csv has no column 'x'; there are 'a', 'b', 'y'."),
     (["--data", "none.csv", "--label", "y"], "no file none.csv; check the name."),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dd_jax import cli
-from experiments.sweeps import deletion as deletion_sweep
-from experiments.sweeps import store, sweep
+from dd_jax.sweeps import deletion as deletion_sweep
+from dd_jax.sweeps import store, sweep
 
 OPTIONS = ["--l2", "0.05", "0.1", "--eps-dp", "0.5", "1", "--seeds", "3", "--requests", "4"]
 

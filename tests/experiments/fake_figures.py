@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import figures, report, style
+from dd_jax.cli import style
+from experiments import figures, report
 from experiments.figures import Table
 
 

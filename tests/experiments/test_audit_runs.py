@@ -9,16 +9,17 @@ import pytest
 from scipy import special
 
 import dd_jax as dd
+from dd_jax import ensemble
 from dd_jax.audit import audit, claims
+from dd_jax.audit.settings import linear as audit_linear
+from dd_jax.audit.settings import logistic as audit_logistic
+from dd_jax.audit.settings import runs as audit_runs
+from dd_jax.audit.settings.requesters import loss_chaser, recoder, worst_record
+from dd_jax.audit.settings.runs import Keep
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments.auditing import growth as audit_growth
-from experiments.auditing import linear as audit_linear
-from experiments.auditing import logistic as audit_logistic
-from experiments.auditing import runs as audit_runs
-from experiments.auditing.requesters import loss_chaser, recoder, worst_record
-from experiments.auditing.runs import Keep
+from experiments import audit_growth
 from experiments.figures import audit_power
 
 SEEDS = 20_000
@@ -182,7 +183,7 @@ def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, mo
     each = dd.intervals.simultaneous(0.95, 4)
     assert first > judged["dp"].numbers.lower_bound.value
     assert each > 0.95
-    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    monkeypatch.setattr(ensemble, "over_seeds", None)
     assert run() == first
     with pytest.raises(TypeError):
         run(resume=False)

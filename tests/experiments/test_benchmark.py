@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dd_jax import cli, databases, erm
-from dd_jax.cli import bench
+from experiments.__main__ import PROGRAM
 from experiments.bench import cells, figure, forms, growth, run, streams
+from experiments.commands import bench
 
 
 def test_every_form_computes_the_same_gradient(monkeypatch):
@@ -160,8 +161,8 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(tm
         ("--history", tmp_path, "is a folder; name a file."),
         ("--figure", tmp_path / "file" / "x.png", "cannot be written; name another file."),
     ):
-        assert cli.main(["bench", option, str(path)]) == 2
-        assert capsys.readouterr().err == f"dd-jax bench: {option} {path} {words}\n"
+        assert cli.main(["bench", option, str(path)], PROGRAM) == 2
+        assert capsys.readouterr().err == f"python -m experiments bench: {option} {path} {words}\n"
 
 
 def test_ratios_are_of_best_times_each_for_all_seeds(monkeypatch):

@@ -2,8 +2,8 @@ import drawn
 import numpy as np
 import pytest
 
+from dd_jax.cli import style
 from dd_jax.oracles import grid as oracle
-from experiments import style
 from experiments.context import Context
 from experiments.figures import nonconvex
 from experiments.nonconvex import drawing, gibbs_flow, network_cost, plane_flow

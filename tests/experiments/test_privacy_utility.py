@@ -5,10 +5,10 @@ from scipy import stats
 
 import dd_jax as dd
 from dd_jax.guarantees import utility
+from dd_jax.sweeps import deletion as deletion_sweep
 from experiments import utility_order
 from experiments.context import Context
 from experiments.figures import privacy_utility
-from experiments.sweeps import deletion as deletion_sweep
 
 SMALL = privacy_utility.Config(
     sizes=(50,), dims=(4,), eps_dp=(0.5, 2.0, 8.0), real_sizes=(40,), requests=2, seeds=40

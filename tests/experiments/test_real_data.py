@@ -13,7 +13,7 @@ import dd_jax as dd
 from dd_jax import data
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, utility
-from experiments import means
+from dd_jax.sweeps import means
 from experiments.context import Context
 from experiments.figures import real_data
 from experiments.real_data import costs, runs, words

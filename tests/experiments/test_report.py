@@ -153,7 +153,7 @@ def test_saved_arrays_come_back_as_they_were(tmp_path):
 def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
     file = tmp_path / "figure.py"
     file.write_text(
-        "from experiments import style\n"
+        "from dd_jax.cli import style\n"
         "from experiments.figures import Table\n"
         "def compute():\n    from experiments import context\n"
     )

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dd_jax.attacks.result import AttackResult
+from dd_jax.cli import style
 from dd_jax.errors import InputError
-from experiments import style
 
 FORMATS = ("pdf", "png", "svg")
 _MARKS = ("x", "D", "s")

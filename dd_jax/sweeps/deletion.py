@@ -13,12 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-import dd_jax as dd
-from dd_jax import erm, noisy_gd, requesters
+from dd_jax import data, erm, losses, noisy_gd, requesters
+from dd_jax.erm import Problem
 from dd_jax.errors import InputError
-from dd_jax.plans import Certificate, Plan
+from dd_jax.interaction import interact
+from dd_jax.plans import Certificate, Plan, plan_convex
+from dd_jax.types import Edit, Labelled
 
-LOSS = dd.losses.logistic
+LOSS = losses.logistic
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ class Question:
     requests: int = 10
 
     @property
-    def problem(self) -> dd.Problem:
+    def problem(self) -> Problem:
         """Logistic regression at the question's λ and clip norm."""
-        return dd.Problem(LOSS(), self.l2, self.clip_norm)
+        return Problem(LOSS(), self.l2, self.clip_norm)
 
     def plan(self) -> Plan:
         """The optimal accountant's plan; refused where no plan meets the budgets."""
-        return dd.plan_convex(
+        return plan_convex(
             self.problem,
             n=self.n,
             dim=self.dim,
@@ -115,15 +117,15 @@ class Outcome(NamedTuple):
     accuracy_edited: Array
 
 
-def judged(key: Array, setting: Any, train: dd.Labelled, test: dd.Labelled) -> Outcome:
+def judged(key: Array, setting: Any, train: Labelled, test: Labelled) -> Outcome:
     """Learn, delete the first records one by one, and judge the first and the last release."""
-    problem = dd.Problem(LOSS(), setting.l2, setting.clip_norm)
+    problem = Problem(LOSS(), setting.l2, setting.clip_norm)
     rows = jnp.arange(setting.requests, dtype=jnp.int32)[:, None]
-    null = dd.losses.null_records(problem.loss, train, 1)
-    edits = jax.vmap(lambda index: dd.Edit(index, null))(rows)
+    null = losses.null_records(problem.loss, train, 1)
+    edits = jax.vmap(lambda index: Edit(index, null))(rows)
     stream = requesters.fixed_stream(edits)
     mechanism = noisy_gd.mechanism(problem, schedule(setting))
-    curator, transcript = dd.interact(key, mechanism, stream, train, num_requests=setting.requests)
+    curator, transcript = interact(key, mechanism, stream, train, num_requests=setting.requests)
     models = transcript.releases[jnp.array([0, -1])]
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), train, curator.database)
 
@@ -191,6 +193,6 @@ def _planned(question: Question) -> Answer:
         return Answer(question, refused=str(error))
 
 
-def first_records(dataset: dd.data.Dataset, n: int) -> tuple[dd.Labelled, dd.Labelled]:
+def first_records(dataset: data.Dataset, n: int) -> tuple[Labelled, Labelled]:
     """The first n training records, and all held-out ones."""
     return jax.tree.map(lambda leaf: leaf[:n], dataset.train), dataset.test

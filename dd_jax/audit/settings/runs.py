@@ -13,14 +13,14 @@ from jaxtyping import Array
 
 from dd_jax.audit.gates import gates_for
 from dd_jax.audit.samples import check_seeds
+from dd_jax.audit.settings import linear as audit_linear
+from dd_jax.audit.settings import logistic as audit_logistic
+from dd_jax.audit.settings.cases import Case, Interaction, Setting
 from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
-from experiments.auditing import linear as audit_linear
-from experiments.auditing import logistic as audit_logistic
-from experiments.auditing.cases import Case, Interaction, Setting
-from experiments.sweeps import chunks
+from dd_jax.sweeps import chunks
 
 SETTINGS: dict[str, Callable[[float], Setting]] = {
     "linear": audit_linear.setting,

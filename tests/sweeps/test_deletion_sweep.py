@@ -8,9 +8,9 @@ import pytest
 from scipy import optimize
 
 import dd_jax as dd
+from dd_jax.sweeps import deletion as deletion_sweep
+from dd_jax.sweeps.deletion import Question
 from experiments import stream_runs, utility_order
-from experiments.sweeps import deletion as deletion_sweep
-from experiments.sweeps.deletion import Question
 
 TRAIN = utility_order.synthetic(50, 4, seed=0)
 TEST = jax.tree.map(lambda leaf: leaf[:30], utility_order.synthetic(50, 4, seed=1))

@@ -7,6 +7,7 @@ import pytest
 from dd_jax import cli
 from dd_jax.baselines import fixed_model
 from dd_jax.intervals import Estimate
+from experiments.__main__ import PROGRAM
 from experiments.arena import contestants, measure
 from experiments.arena.row import Comparison, Mean, Row
 from experiments.figures import sequential
@@ -14,9 +15,9 @@ from experiments.sequential.rows import ROWS
 
 
 def test_list_names_every_system(capsys):
-    assert cli.main(["compare", "--list", "--json"]) == 0
+    assert cli.main(["compare", "--list", "--json"], PROGRAM) == 0
     assert json.loads(capsys.readouterr().out)["systems"] == list(contestants.CONTESTANTS)
-    assert cli.main(["compare", "--list"]) == 0
+    assert cli.main(["compare", "--list"], PROGRAM) == 0
     assert capsys.readouterr().out.split() == list(contestants.CONTESTANTS)
 
 
@@ -62,7 +63,7 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
     monkeypatch.setattr(measure, "run", run)
     options = ["--data", "synthetic", "--systems", "fixed-model", "--records", "30"]
     options += ["--seeds", "100", "--epsilon", "0.5", "--results", str(tmp_path)]
-    assert cli.main(["compare", *options]) == status
+    assert cli.main(["compare", *options], PROGRAM) == status
     assert (asked[0].records, asked[0].epsilon, asked[0].seeds) == (30, 0.5, 100)
     out = capsys.readouterr().out
     assert "promised" in out
@@ -88,9 +89,9 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
     ],
 )
 def test_bad_input_is_one_line_and_status_2(options, words, capsys, tmp_path):
-    assert cli.main(["compare", "--results", str(tmp_path / "none"), *options]) == 2
+    assert cli.main(["compare", "--results", str(tmp_path / "none"), *options], PROGRAM) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("dd-jax compare:")
+    assert error.startswith("python -m experiments compare:")
     assert words in error
     assert not (tmp_path / "none").exists()
 
@@ -98,7 +99,7 @@ def test_bad_input_is_one_line_and_status_2(options, words, capsys, tmp_path):
 def test_results_that_are_a_file_are_refused(capsys, tmp_path):
     place = tmp_path / "file"
     place.write_text("")
-    assert cli.main(["compare", "--results", str(place)]) == 2
+    assert cli.main(["compare", "--results", str(place)], PROGRAM) == 2
     assert "name a folder" in capsys.readouterr().err
 
 
@@ -117,7 +118,7 @@ def test_sequential_prints_and_saves_the_table_of_the_authors_data(capsys, tmp_p
 
     monkeypatch.setattr(sequential, "compute", compute)
     options = ["--sequential", "--data", "mnist-3-vs-8", "--epsilon", "0.5"]
-    assert cli.main(["compare", *options, "--results", str(tmp_path)]) == 0
+    assert cli.main(["compare", *options, "--results", str(tmp_path)], PROGRAM) == 0
     assert asked == [dataclasses.replace(sequential.FULL, epsilon=0.5)]
     out = capsys.readouterr().out
     assert "100 deletions on mnist-3-vs-8 at ε = 0.5" in out

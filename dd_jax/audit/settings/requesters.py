@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-import dd_jax as dd
 from dd_jax import erm, requesters
+from dd_jax.audit.settings.cases import TARGET_ROW
 from dd_jax.interaction import Requester
+from dd_jax.losses import deletion
 from dd_jax.losses.base import Loss
-from experiments.auditing.cases import TARGET_ROW
+from dd_jax.types import Edit, Labelled, apply_edit
 
 
 class Target(NamedTuple):
@@ -23,20 +24,20 @@ class Target(NamedTuple):
         centre: ⟨θ*, v⟩ of the minimiser without either, halfway between the two worlds.
     """
 
-    record: dd.Labelled
-    other: dd.Labelled
+    record: Labelled
+    other: Labelled
     direction: np.ndarray
     centre: float
 
 
-def worst_record(problem: erm.Problem, train: dd.Labelled) -> Target:
+def worst_record(problem: erm.Problem, train: Labelled) -> Target:
     """Two records that the model gets wrong alike and that pull it in opposite directions.
 
     a, b = -t u ± √(1-t²) v, both labelled +1, with u = θ*/‖θ*‖ and v the direction in which the
     rows vary least. Their gradients differ by 2 √(1-t²) s(t‖θ*‖) v, s the logistic function; t
     makes that largest. A mere change of label would give v, half of what is certified.
     """
-    blanked = dd.apply_edit(train, dd.deletion(problem.loss, train, [TARGET_ROW]))
+    blanked = apply_edit(train, deletion(problem.loss, train, [TARGET_ROW]))
     optimum = np.asarray(erm.minimise(problem, blanked).params, np.float64)
     size = np.linalg.norm(optimum)
     _, axes = np.linalg.eigh(np.asarray(blanked.features.T @ blanked.features, np.float64))
@@ -48,7 +49,7 @@ def worst_record(problem: erm.Problem, train: dd.Labelled) -> Target:
     scale = 1 - 1e-6
     sides = [-tilt * optimum / size + side * np.sqrt(1 - tilt**2) * along for side in (1, -1)]
     record, other = (
-        dd.Labelled(jnp.asarray(scale * row[None], jnp.float32), jnp.ones(1, jnp.float32))
+        Labelled(jnp.asarray(scale * row[None], jnp.float32), jnp.ones(1, jnp.float32))
         for row in sides
     )
     return Target(record, other, along, float(optimum @ along))
@@ -61,7 +62,7 @@ class Looks(NamedTuple):
     count: Array
 
 
-def recoder(loss: Loss, train: dd.Labelled, target: Target, *, deleted_by: int) -> Requester:
+def recoder(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> Requester:
     """Watches until request `deleted_by`, then recodes every other row by the mean of what it saw.
 
     The target's owner deletes it in that request. All other rows become (±v, +1), the side being
@@ -73,7 +74,7 @@ def recoder(loss: Loss, train: dd.Labelled, target: Target, *, deleted_by: int) 
     # Slot 0 belongs to the last row until the target is deleted, so that every edit has the same r.
     others = jnp.concatenate([jnp.array([n - 1], jnp.int32), jnp.arange(1, n - 1, dtype=jnp.int32)])
     own = jax.tree.map(lambda leaf: leaf[others], train)
-    null = dd.deletion(loss, train, [TARGET_ROW]).record
+    null = deletion(loss, train, [TARGET_ROW]).record
 
     def init(key):
         del key
@@ -86,23 +87,23 @@ def recoder(loss: Loss, train: dd.Labelled, target: Target, *, deleted_by: int) 
         memory = Looks(memory.total + looked * seen, memory.count + looked)
         now = observation.request == deleted_by
         features = jnp.broadcast_to(jnp.sign(memory.total) * direction, own.features.shape)
-        coded = dd.Labelled(features, jnp.ones_like(own.label))
+        coded = Labelled(features, jnp.ones_like(own.label))
         coded = jax.tree.map(lambda leaf, blank: leaf.at[0].set(blank[0]), coded, null)
         record = jax.tree.map(lambda new, old: jnp.where(now, new, old), coded, own)
         rows = others.at[0].set(jnp.where(now, jnp.int32(TARGET_ROW), others[0]))
-        return memory, dd.Edit(rows, record)
+        return memory, Edit(rows, record)
 
     return Requester(init, act)
 
 
-def loss_chaser(loss: Loss, train: dd.Labelled, target: Target, *, deleted_by: int) -> Requester:
+def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> Requester:
     """Deletes the other record with the largest loss under what it saw last, and the target at
     request `deleted_by`. Of the target it knows the row alone.
     """
     del target
-    blanked = dd.apply_edit(train, dd.deletion(loss, train, [TARGET_ROW]))
+    blanked = apply_edit(train, deletion(loss, train, [TARGET_ROW]))
     others = requesters.largest_loss(loss, blanked)
-    delete = dd.deletion(loss, train, [TARGET_ROW])
+    delete = deletion(loss, train, [TARGET_ROW])
 
     def init(key):
         memory = others.init(key)

@@ -11,11 +11,11 @@ from jaxtyping import Array
 from matplotlib.axes import Axes
 
 from dd_jax.audit import controls
+from dd_jax.audit.settings import runs as audit_runs
+from dd_jax.audit.settings.cases import Setting
+from dd_jax.cli import style
 from dd_jax.ensemble import Pair
 from dd_jax.intervals import proportion, simultaneous
-from experiments import style
-from experiments.auditing import runs as audit_runs
-from experiments.auditing.cases import Setting
 from experiments.figures import Table
 
 CLIMB, MUTANTS = "climb", "mutants"

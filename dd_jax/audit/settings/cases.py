@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-import dd_jax as dd
 from dd_jax.audit import claims, scores
 from dd_jax.interaction import Requester, interact, replaces
 from dd_jax.plans import Plan
+from dd_jax.types import Edit, Mechanism
 
 TARGET_ROW = 0
 EPS_DP, EPS_DD = 1.0, 0.1
@@ -45,7 +45,7 @@ class Interaction(NamedTuple):
 
     run: Run
     database: PyTree
-    alternative: dd.Edit
+    alternative: Edit
     kept: tuple[int, ...]
     deleted_by: int
     args: tuple
@@ -58,7 +58,7 @@ class Interaction(NamedTuple):
 
 
 def make_run(
-    mechanism: dd.Mechanism,
+    mechanism: Mechanism,
     make_requester: Callable[..., Requester],
     kept: tuple[int, ...],
     observe: tuple[int, ...] = (),

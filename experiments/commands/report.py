@@ -1,4 +1,4 @@
-"""`dd-jax report`: every figure and table, and one page that shows them."""
+"""`python -m experiments report`: every figure and table, and one page that shows them."""
 
 import contextlib
 import sys
@@ -22,10 +22,10 @@ class Config:
     """Make every figure and write one self-contained page, report.html, beside their data.
 
     Everything, in minutes; open results/report.html:
-        dd-jax report
+        python -m experiments report
 
     Two figures, with the settings of the full scale, somewhere else:
-        dd-jax report --figures two_phase audit_power --scale full --results mine
+        python -m experiments report --figures two_phase audit_power --scale full --results mine
 
     Each figure's arrays are saved with everything that decided them: settings, versions, generator,
     device and sources. A report that is run again draws from them whatever has not changed, so that
@@ -58,7 +58,7 @@ def main(config: Config) -> int:
     if config.results.exists() and not config.results.is_dir():
         raise InputError(f"--results {config.results} is a file; name a folder.")
     start = time.monotonic()
-    print("dd-jax report: starting JAX …", file=sys.stderr, flush=True)
+    print("python -m experiments report: starting JAX …", file=sys.stderr, flush=True)
     from experiments.report import Options, write_report
 
     options = Options(config.results, config.scale, config.figures, config.recompute)

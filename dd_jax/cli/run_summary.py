@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-import dd_jax as dd
 from dd_jax.data.own_file import OwnData
 from dd_jax.errors import InputError
 from dd_jax.guarantees import utility
-from dd_jax.plans import arithmetic
-from experiments.serving.service import Served, Service
+from dd_jax.plans import Certificate, Plan, arithmetic
+from dd_jax.serving import Served, Service
 
 # Of all intervals of a table together.
 CONFIDENCE = 0.95
@@ -47,7 +46,7 @@ def lines(service: Service, served: Served) -> list[dict[str, Any]]:
     return found
 
 
-def _learned(plan: dd.Plan) -> dict[str, Any]:
+def _learned(plan: Plan) -> dict[str, Any]:
     return {
         "rows": [],
         "risk_bound": plan.certificate().risk_bound_learned,
@@ -59,7 +58,7 @@ def _learned(plan: dd.Plan) -> dict[str, Any]:
     }
 
 
-def _retraining(plan: dd.Plan, risk_bound: float | None) -> dict[str, float | None]:
+def _retraining(plan: Plan, risk_bound: float | None) -> dict[str, float | None]:
     """Gradients of retraining over those of a request, in two ways, and the smaller of the two.
 
     Learning again as planned, and learning until the risk bound is that of the request.
@@ -99,7 +98,7 @@ def mean_interval(
     return mean, low, high
 
 
-def same_risk_steps(plan: dd.Plan, target: float) -> int | None:
+def same_risk_steps(plan: Plan, target: float) -> int | None:
     """Fewest steps from scratch, with the plan's noise, whose risk bound is within the target.
 
     None where rounding leaves no room between the target and the least that the noise allows.
@@ -131,7 +130,7 @@ def summary(
     data: OwnData,
     service: Service,
     served: Served,
-    certificate: dd.Certificate,
+    certificate: Certificate,
     seed: int | None,
 ) -> dict[str, Any]:
     """Everything that was found, as JSON values.
@@ -178,7 +177,7 @@ def summary(
     }
 
 
-def rehearsed(certificate: dd.Certificate, seed: int) -> dd.Certificate:
+def rehearsed(certificate: Certificate, seed: int) -> Certificate:
     """The certificate of a run whose noise can be guessed, which says so; no genuine one."""
     text = (
         f"REHEARSAL: the noise came from seed {seed} and can be made again by anybody, so that no "

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-import dd_jax as dd
-from dd_jax import data, losses, requesters
+from dd_jax import data, losses, noisy_gd, requesters
 from dd_jax.audit import scores
-from experiments.auditing import requesters as audit_requesters
-from experiments.auditing.cases import (
+from dd_jax.audit.settings import requesters as audit_requesters
+from dd_jax.audit.settings.cases import (
     EPS_DD,
     EPS_DP,
     EVENT,
@@ -25,6 +24,10 @@ from experiments.auditing.cases import (
     make_run,
     one_event,
 )
+from dd_jax.erm import Problem
+from dd_jax.losses import deletion
+from dd_jax.plans import plan_convex
+from dd_jax.types import Edit, Labelled, Mechanism, apply_edit, replacement
 
 DATASET, L2 = "digits-3-vs-8", 0.1
 # Releases that are kept: all of a short stream, and those around a late deletion.
@@ -40,19 +43,19 @@ _WORDS = {RECODING: "rows recoded", LOSS: "largest losses deleted"}
 class _Stage(NamedTuple):
     """The curator, its problem, the records and the two worlds."""
 
-    problem: dd.Problem
-    mechanism: dd.Mechanism
-    train: dd.Labelled
+    problem: Problem
+    mechanism: Mechanism
+    train: Labelled
     target: audit_requesters.Target
-    worlds: tuple[PyTree, dd.Edit]
+    worlds: tuple[PyTree, Edit]
 
 
 def setting(order: float) -> Setting:
     """Logistic regression on digits-3-vs-8 with a made worst record in row 0; R_q is not known."""
-    problem = dd.Problem(losses.logistic(), L2)
+    problem = Problem(losses.logistic(), L2)
     train = data.load(DATASET).train
     n, dim = train.features.shape
-    plan = dd.plan_convex(
+    plan = plan_convex(
         problem,
         n=n,
         dim=dim,
@@ -63,9 +66,9 @@ def setting(order: float) -> Setting:
         step_size=_paper_step(problem),
     )
     target = audit_requesters.worst_record(problem, train)
-    database = dd.apply_edit(train, dd.replacement([TARGET_ROW], target.record))
-    worlds = (database, dd.replacement([TARGET_ROW], target.other))
-    stage = _Stage(problem, dd.noisy_gd.mechanism(problem, plan), train, target, worlds)
+    database = apply_edit(train, replacement([TARGET_ROW], target.record))
+    worlds = (database, replacement([TARGET_ROW], target.other))
+    stage = _Stage(problem, noisy_gd.mechanism(problem, plan), train, target, worlds)
     return Setting(
         "logistic",
         f"logistic regression on {DATASET}, n = {n}, d = {dim}",
@@ -76,7 +79,7 @@ def setting(order: float) -> Setting:
     )
 
 
-def _paper_step(problem: dd.Problem) -> float:
+def _paper_step(problem: Problem) -> float:
     """η = 1/(2(λ+β)), at which the paper's theorems hold too."""
     smoothness = problem.constants.loss.smoothness
     assert smoothness is not None
@@ -93,7 +96,7 @@ def _plain_interactions(stage: _Stage) -> dict[str, Interaction]:
         rows = list(range(1, max(kept) + 1))
         if deleted_by:
             rows[deleted_by - 1] = TARGET_ROW
-        edits = [dd.deletion(stage.problem.loss, stage.train, [row]) for row in rows]
+        edits = [deletion(stage.problem.loss, stage.train, [row]) for row in rows]
         stream = requesters.stack_edits(edits)
         return Interaction(runs[kept], *stage.worlds, kept, deleted_by, (stream,), SHARED_CHUNK)
 

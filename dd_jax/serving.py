@@ -18,11 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-import dd_jax as dd
-from dd_jax import erm, requesters
+from dd_jax import erm, losses, noisy_gd, requesters
 from dd_jax.data.own_file import OwnData, with_preprocessing
+from dd_jax.ensemble import over_seeds
+from dd_jax.erm import Problem
 from dd_jax.errors import InputError
+from dd_jax.interaction import interact
 from dd_jax.keys import tagged
+from dd_jax.losses import deletion
+from dd_jax.plans import Certificate, Plan, plan_convex
+from dd_jax.types import Edit, Labelled, Transcript, apply_edit
 
 CHUNK = 10
 # Products of one number of a record with one of a model: about a day on one core.
@@ -40,10 +45,10 @@ class Service:
         adaptivity: p, releases that are shown to whoever asks, the first ones.
     """
 
-    problem: dd.Problem
-    plan: dd.Plan
-    train: dd.Labelled
-    test: dd.Labelled
+    problem: Problem
+    plan: Plan
+    train: Labelled
+    test: Labelled
     stream: np.ndarray
     adaptivity: int = 0
 
@@ -73,21 +78,21 @@ def make(
         data = data._replace(train=_with_ones(data.train), test=_with_ones(data.test))
         words = f"{data.preprocessing}, then a constant 1 appended"
         data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
-    made = getattr(dd.losses, loss)(feature_norm=norm)
-    problem = dd.Problem(with_preprocessing(made, data), l2)
+    made = getattr(losses, loss)(feature_norm=norm)
+    problem = Problem(with_preprocessing(made, data), l2)
     n, dim = data.train.features.shape
-    plan = dd.plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
-    dd.losses.check_data(problem.loss, data.train)
+    plan = plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
+    losses.check_data(problem.loss, data.train)
     return Service(problem, plan, data.train, data.test, stream, adaptivity)
 
 
-def certificate(service: Service, transcript: dd.Transcript) -> dd.Certificate:
+def certificate(service: Service, transcript: Transcript) -> Certificate:
     """The certificate of the first row of the last request."""
     last = len(service.stream)
     return service.plan.certify(transcript, request=last, row=int(service.stream[-1][0]))
 
 
-def _with_ones(records: dd.Labelled) -> dd.Labelled:
+def _with_ones(records: Labelled) -> Labelled:
     features = np.asarray(records.features)
     ones = np.ones((len(features), 1), features.dtype)
     return records._replace(features=jax.device_put(np.concatenate([features, ones], axis=1)))
@@ -141,10 +146,10 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
     _check_work(service.plan, len(service.stream), seeds)
     loss, train = service.problem.loss, service.train
     learn, delete, run = _programs(service.problem, service.plan, service.adaptivity)
-    stream = requesters.stack_edits([dd.deletion(loss, train, rows) for rows in service.stream])
+    stream = requesters.stack_edits([deletion(loss, train, rows) for rows in service.stream])
     run_key, *timing_keys = _keys(key)
     say("compiling, and timing one model")
-    edit = dd.deletion(loss, train, service.stream[0])
+    edit = deletion(loss, train, service.stream[0])
     seconds = _timed(learn, delete, train, edit, *timing_keys)
     longest = seeds * (seconds.learn + len(service.stream) * seconds.request)
     say(f"learning and serving {seeds} seed{'s' * (seeds != 1)}, in at most about {longest:.3g} s")
@@ -152,23 +157,23 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
     def progress(done, total):
         say(f"{done} of {total} seed{'s' * (total != 1)}")
 
-    found = dd.over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
+    found = over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
     say("judging releases against exact minimisers")
     served = _judged(service, found.releases, stream, seconds)
     return served._replace(transcript=jax.tree.map(lambda leaf: np.asarray(leaf)[0], found))
 
 
 @functools.lru_cache(maxsize=8)
-def _programs(problem: dd.Problem, plan: dd.Plan, adaptivity: int):
+def _programs(problem: Problem, plan: Plan, adaptivity: int):
     """Learning, deletion, and a whole interaction; the same objects every time.
 
     The stream is an input of the program, so that other rows need no other program.
     """
-    mechanism = dd.noisy_gd.mechanism(problem, plan)
+    mechanism = noisy_gd.mechanism(problem, plan)
 
     def run(key, train, stream):
         requester, shown = requesters.fixed_stream(stream), range(adaptivity)
-        _, transcript = dd.interact(
+        _, transcript = interact(
             key, mechanism, requester, train, num_requests=len(stream.index), observe=shown
         )
         return transcript
@@ -182,13 +187,13 @@ def _keys(key):
     return tuple(tagged(key, purpose) for purpose in ("runs", "timed learning", "timed deletion"))
 
 
-def _check_work(plan: dd.Plan, requests: int, seeds: int) -> None:
+def _check_work(plan: Plan, requests: int, seeds: int) -> None:
     steps = plan.learn_steps + requests * plan.delete_steps
     if float(plan.n * plan.dim) * steps * seeds > MOST_WORK:
         raise InputError(
             f"learning takes {plan.learn_steps:,} steps and a request {plan.delete_steps:,}, each "
             f"over {plan.n:,} records of {plan.dim} numbers, too many for {seeds} seeds; give a "
-            f"larger --l2, larger budgets or fewer --seeds."
+            f"larger l2, larger budgets or fewer seeds."
         )
 
 
@@ -214,7 +219,7 @@ def _clocked(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, statistics.median(taken)
 
 
-def _judged(service: Service, models, stream: dd.Edit, seconds: Seconds) -> Served:
+def _judged(service: Service, models, stream: Edit, seconds: Seconds) -> Served:
     """Every release on its own database."""
     problem, test = service.problem, service.test
     found = _judge(problem, models, service.train, test, stream)
@@ -226,14 +231,14 @@ def _judged(service: Service, models, stream: dd.Edit, seconds: Seconds) -> Serv
 
 
 @jax.jit
-def _judge(problem: dd.Problem, models, train: dd.Labelled, test: dd.Labelled, stream: dd.Edit):
+def _judge(problem: Problem, models, train: Labelled, test: Labelled, stream: Edit):
     """One pass over the stream; the minimisers follow it, each from the last."""
     zero = problem.loss.template(train)
 
     def judge(carry, xs):
         database, optimum = carry
         models, edit = xs
-        database = dd.apply_edit(database, edit)
+        database = apply_edit(database, edit)
         optimum, norm, *_ = erm.minimise(problem, database, optimum)
         risk = jax.vmap(lambda model: erm.excess_risk(problem, model, database, optimum))
         return (database, optimum), (optimum, norm, risk(models), risk(zero[None])[0])
@@ -249,6 +254,6 @@ def _judge(problem: dd.Problem, models, train: dd.Labelled, test: dd.Labelled, s
     return risks, norms, zero_risks[0], accuracy, exact, right
 
 
-def _right(models, test: dd.Labelled):
+def _right(models, test: Labelled):
     """Which records are on the right side; the boundary itself is wrong."""
     return models @ test.features.T * test.label > 0

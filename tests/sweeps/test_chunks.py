@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax import sharding
-from experiments.sweeps import chunks, store
-from experiments.sweeps.chunks import Stream
-from experiments.sweeps.store import Folder
+from dd_jax import ensemble, sharding
+from dd_jax.sweeps import chunks, store
+from dd_jax.sweeps.chunks import Stream
+from dd_jax.sweeps.store import Folder
 
 KEY = jax.random.key(3)
 SCALE = jnp.float32(2)
@@ -100,7 +100,7 @@ def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):
 
 def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, monkeypatch):
     folder, found = unbroken
-    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    monkeypatch.setattr(ensemble, "over_seeds", None)
     again = chunks.over_seeds(stream(folder), draw, KEY, 9, SCALE)
     np.testing.assert_array_equal(again["a"], found["a"][:9])
     with pytest.raises(TypeError):  # the thirteenth seed would be computed
@@ -297,7 +297,7 @@ def test_a_folder_that_is_not_there_cannot_be_verified(tmp_path):
 def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkeypatch):
     shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(store, "revision", lambda: "0" * 40)
-    monkeypatch.setattr(dd, "over_seeds", None, raising=False)  # nothing is computed
+    monkeypatch.setattr(ensemble, "over_seeds", None)  # nothing is computed
     chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     listed = store.read_manifest(the_folder(tmp_path).path)
     assert set(listed["revisions"]) == {

@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax.errors import InputError
-from experiments.sweeps import chunks, store
-from experiments.sweeps.chunks import Stream
+from dd_jax.sweeps import chunks, store
+from dd_jax.sweeps.chunks import Stream
 
 # Words of 32 bits of a setting's digest that go into its key.
 _WORDS = 2

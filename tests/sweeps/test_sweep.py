@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
+from dd_jax import ensemble
+from dd_jax.sweeps import chunks, progress, store, sweep
+from dd_jax.sweeps.chunks import Stream
 from experiments.context import Context
-from experiments.sweeps import chunks, progress, store, sweep
-from experiments.sweeps.chunks import Stream
 
 KEY = jax.random.key(3)
 SEEDS = 5
@@ -153,7 +154,7 @@ def test_the_manifest_says_what_was_run(kept):
 
 def test_a_whole_sweep_is_found_again_and_a_changed_one_is_not_mixed_in(kept, monkeypatch):
     before = contents(kept[1])
-    monkeypatch.setattr(dd, "over_seeds", None, raising=False)  # nothing may be computed
+    monkeypatch.setattr(ensemble, "over_seeds", None)  # nothing may be computed
     again = run(SETTINGS, kept[1])
     for one, other in zip(again, kept[0], strict=True):
         np.testing.assert_array_equal(one["value"], other["value"])
@@ -162,7 +163,7 @@ def test_a_whole_sweep_is_found_again_and_a_changed_one_is_not_mixed_in(kept, mo
     with pytest.raises(TypeError):  # another library version would be computed
         run(SETTINGS, kept[1])
     monkeypatch.undo()
-    monkeypatch.setattr(dd, "over_seeds", None, raising=False)
+    monkeypatch.setattr(ensemble, "over_seeds", None)
     with pytest.raises(TypeError):  # and another setting
         run(sweep.grid(Setting(shift=0.0), scale=(1.0, 2.0)), kept[1])
 

@@ -1,4 +1,4 @@
-"""`dd-jax compare --sequential`: a hundred deletions by every system, at one (ε, δ)."""
+"""`compare --sequential`: a hundred deletions by every system, at one (ε, δ)."""
 
 import csv
 import io

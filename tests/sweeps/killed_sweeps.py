@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 
-from experiments.sweeps import chunks, store, sweep
+from dd_jax.sweeps import chunks, store, sweep
 
 LIVES = 20
 SEEDS = 120

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dd_jax.attacks import ATTACKS, find
+from dd_jax.cli import attack_pictures
 from dd_jax.errors import InputError
-from experiments import attack_pictures
 
 PAGES = Path(__file__).parents[2] / "docs" / "attacks"
 

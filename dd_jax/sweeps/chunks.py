@@ -22,12 +22,12 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-import dd_jax as dd
-from dd_jax import processes, sharding
+from dd_jax import ensemble, processes, sharding
 from dd_jax.ensemble import DEFAULT_CHUNK, Pair, program
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
-from experiments.sweeps import store
+from dd_jax.sweeps import store
+from dd_jax.types import Edit, apply_edit, check_edit
 
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy")
 
@@ -121,7 +121,7 @@ def _stored(folder: store.Folder | None, stream: Stream, index: int, outputs: li
 
 def _computed(stream: Stream, fn: Callable, key: Array, first_seed: int, args: tuple):
     """The leaves of the chunk that begins with a seed."""
-    outputs = dd.over_seeds(
+    outputs = ensemble.over_seeds(
         fn,
         key,
         stream.chunk,
@@ -139,14 +139,14 @@ def neighbours(
     key: Array,
     num_seeds: int,
     database: PyTree,
-    edit: dd.Edit,
+    edit: Edit,
     *args: PyTree,
     progress: Progress | None = None,
 ) -> Pair:
     """`dd.neighbours` with independent noise, each arm a stream of its own; the same numbers."""
-    dd.check_edit(database, edit)
+    check_edit(database, edit)
     keys = (tagged(key, "present"), tagged(key, "absent"))
-    databases = (database, dd.apply_edit(database, edit))
+    databases = (database, apply_edit(database, edit))
     arms = []
     for arm, (arm_key, rows) in enumerate(zip(keys, databases, strict=True)):
 

@@ -8,13 +8,9 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-import dd_jax as dd
-from dd_jax import losses, requesters
-from dd_jax.attacks import recoding
+from dd_jax import losses, noisy_gd, requesters
 from dd_jax.audit import scores
-from dd_jax.oracles import linear as law
-from dd_jax.plans import Plan
-from experiments.auditing.cases import (
+from dd_jax.audit.settings.cases import (
     EPS_DD,
     EPS_DP,
     EVENT,
@@ -27,6 +23,11 @@ from experiments.auditing.cases import (
     make_run,
     one_event,
 )
+from dd_jax.erm import Problem
+from dd_jax.losses import deletion
+from dd_jax.oracles import linear as law
+from dd_jax.plans import Plan, plan_convex
+from dd_jax.types import replacement
 
 NUM_RECORDS, REQUESTS, DELETE_STEPS, LEARN_STEPS = 10, 3, 5, 60
 CHUNK = 20_000
@@ -36,8 +37,8 @@ def setting(order: float) -> Setting:
     """-⟨θ, x⟩ in one dimension, x = ±1 among rows of zeros: R_q is 1 after learning, 0.1 after
     deletion, both attained by the certificate; and a requester that recodes the other rows.
     """
-    problem = dd.Problem(losses.linear(), 1.0)
-    plan = dd.plan_convex(
+    problem = Problem(losses.linear(), 1.0)
+    plan = plan_convex(
         problem,
         n=NUM_RECORDS,
         dim=1,
@@ -50,17 +51,17 @@ def setting(order: float) -> Setting:
     )
     plan = replace(plan, learn_steps=LEARN_STEPS)
     database = jnp.zeros((NUM_RECORDS, 1), jnp.float32).at[TARGET_ROW].set(1)
-    worlds = (database, dd.replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32)))
-    mechanism = dd.noisy_gd.mechanism(problem, plan)
+    worlds = (database, replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32)))
+    mechanism = noisy_gd.mechanism(problem, plan)
     every = tuple(range(REQUESTS + 1))
     plain = make_run(mechanism, requesters.fixed_stream, every)
-    recoder = recoding.requester(NUM_RECORDS, deletes=True)
+    recoder = requesters.sign_recoder(NUM_RECORDS, deletes=True)
     recoded = make_run(mechanism, lambda: recoder, (1,), observe=(0,))
 
     def stream(first_row):
         """One row is blanked, and then one that is blank already."""
         rows = [first_row] + [1] * (REQUESTS - 1)
-        return requesters.stack_edits([dd.deletion(problem.loss, database, [row]) for row in rows])
+        return requesters.stack_edits([deletion(problem.loss, database, [row]) for row in rows])
 
     interactions = {
         "stays": Interaction(plain, *worlds, every, 0, (stream(1),), CHUNK),

@@ -1,4 +1,4 @@
-"""`dd-jax compare`: every system on the same records, streams and adversaries."""
+"""`python -m experiments compare`: every system on the same records, streams and adversaries."""
 
 import sys
 import time
@@ -61,7 +61,7 @@ def main(config: Config) -> int:
         raise InputError(f"--results {config.results} is a file; name a folder.")
     if config.sequential:
         return _sequential(config)
-    say("dd-jax compare: starting JAX …")
+    say("python -m experiments compare: starting JAX …")
     from experiments.arena import contestants, measure, plot, row, save, table, values
     from experiments.arena.settings import DEFAULT_DATA
     from experiments.arena.settings import Config as Arena
@@ -104,7 +104,7 @@ def _sequential(config: Config) -> int:
     for name in own:
         if getattr(config, name) != getattr(Config, name):
             raise InputError(f"--{name} is for the arena; leave it out with --sequential.")
-    from dd_jax.cli import compare_sequential
+    from experiments.commands import compare_sequential
 
     return compare_sequential.run(
         config.data,

@@ -1,1 +1,0 @@
-"""`dd-jax run`: serving deletions on one data set, and the lines that show it."""
