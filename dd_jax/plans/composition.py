@@ -1,9 +1,13 @@
 """Plans and numbers for every Lipschitz or clipped loss: the runs that saw a record, added up."""
 
+import math
+from dataclasses import replace
+
 from dd_jax.errors import InputError
-from dd_jax.guarantees import adaptive, checks, inference, privacy, renyi
+from dd_jax.guarantees import adaptive, checks, inference, renyi
+from dd_jax.guarantees.convex import Descent, least_noise, privacy_lipschitz
 from dd_jax.plans import conditions
-from dd_jax.plans.numbers import Numbers, Question, internal_order, to_renyi
+from dd_jax.plans.numbers import Numbers, Question, descent, to_renyi
 from dd_jax.plans.plan import Dtype, Plan
 
 
@@ -41,9 +45,10 @@ def plan_composition(
     total = learn_steps + float(checks.steps("num_requests", num_requests)) * delete_steps
     if not total >= 1:
         raise InputError(f"learn_steps = {learn_steps} is no run; give at least one step.")
-    noise_variance = privacy.noise_variance_lipschitz(
-        order_used, budget, lipschitz, n, step_size, total
+    run = Descent(
+        order_used, lipschitz, problem.l2, math.inf, noise_variance=1.0, n=n, step_size=step_size
     )
+    noise_variance = least_noise(privacy_lipschitz, run, budget, total)
     return Plan(
         problem=problem,
         n=n,
@@ -65,20 +70,17 @@ def plan_composition(
 
 def composition_numbers(plan: Plan, question: Question) -> Numbers:
     """The run sums at this request: `deletion_run_sum` and `privacy_run_sum`."""
-    order, lipschitz = internal_order(plan), conditions.sensitivity(plan.problem, "record")
-    constants = (order, lipschitz, plan.noise_variance, plan.n, plan.step_size)
+    run, first = descent(plan), question.first_inserted
     steps = (plan.learn_steps, plan.delete_steps, question.request)
-    stays = adaptive.privacy_run_sum(*constants, *steps, first_inserted=question.first_inserted)
+    stays = adaptive.privacy_run_sum(run, *steps, first_inserted=first)
     goes, goes_jointly = (
-        adaptive.deletion_run_sum(
-            *constants, *steps, first_inserted=question.first_inserted, records=records
-        )
+        adaptive.deletion_run_sum(replace(run, records=records), *steps, first_inserted=first)
         for records in (1, question.records)
     )
     return Numbers(
-        order=order,
+        order=run.order,
         eps_dp=stays,
-        eps_dp_run=privacy.privacy_lipschitz(*constants, max(plan.learn_steps, plan.delete_steps)),
+        eps_dp_run=privacy_lipschitz(run, max(plan.learn_steps, plan.delete_steps)),
         eps_dp_adaptive=stays,
         eps_dp_request=stays,
         eps_dp_joint=stays,
@@ -89,7 +91,7 @@ def composition_numbers(plan: Plan, question: Question) -> Numbers:
         gaussian=True,
         deletion_form="gaussian",
         adaptive_form="gaussian",
-        advantage_bound=inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, goes)),
+        advantage_bound=inference.advantage_gdp(renyi.gdp_from_linear_renyi(run.order, goes)),
         risk_bound=None,
         risk_bound_learned=None,
         risk_bound_request=None,
