@@ -15,7 +15,8 @@ import pytest
 import dd_jax as dd
 from dd_jax.attacks import ATTACKS
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, utility
+from dd_jax.guarantees import adaptive, inference, nonconvex, risk
+from dd_jax.guarantees.convex import Descent, deletion_optimal, privacy_optimal
 from dd_jax.oracles import gaussian, linear
 
 ROOT = Path(__file__).parent.parent
@@ -117,7 +118,7 @@ TANH = (0.77, 0.77, 1)  # λ, β, b
 
 def risk_of_the_papers_plan(n):
     found = nonconvex.noise_nonconvex_paper(2, 1, *TANH, n, 2, 1.0, 0.5)
-    return utility.excess_risk_nonconvex_paper(1, *TANH, found.noise_variance, 2, 0.5)
+    return risk.excess_risk_nonconvex_paper(1, *TANH, found.noise_variance, 2, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def risk_of_the_papers_plan(n):
         ("R₂ = 0.443", lambda: linear.renyi(2, 3, 1, 4e-4, 100, 0.25, 10**4, 5) / 0.443, 2e-3),
         (
             "one row 0.049",
-            lambda: deletion.deletion_optimal(2, 1, 1, 4e-4, 100, 0.25, 5, smoothness=0) / 0.0493,
+            lambda: deletion_optimal(Descent(2, 1, 1, 0, 4e-4, 100, 0.25), 5) / 0.0493,
             2e-3,
         ),
         (
@@ -153,10 +154,8 @@ def risk_of_the_papers_plan(n):
             1e-9,
         ),
         (
-            "0.4375 by `dd_jax.guarantees.privacy.privacy_optimal`",
-            lambda: (
-                privacy.privacy_optimal(2, 1, 1, 4e-4, 100, 0.25, np.inf, smoothness=0) / 2 / 0.4375
-            ),
+            "0.4375 by `dd_jax.guarantees.convex.privacy_optimal`",
+            lambda: privacy_optimal(Descent(2, 1, 1, 0, 4e-4, 100, 0.25), np.inf) / 2 / 0.4375,
             1e-9,
         ),
     ],
@@ -222,8 +221,8 @@ def test_curvature_beyond_the_declared_one_is_never_forgotten(steps, certified):
         gaussian.law_after([phase(label, 50), phase(0, steps)], eta, noise, [0.0])
         for label in (0.5, -0.5)
     ]
-    declared = deletion.deletion_optimal(2, 1, l2, noise, n, eta, steps, smoothness=1)
+    declared = deletion_optimal(Descent(2, 1, l2, 1, noise, n, eta), steps)
     assert declared == pytest.approx(certified, rel=1e-2)
     assert gaussian.renyi(2, *laws) == pytest.approx(1 / 15)
     with pytest.raises(CertificateRefused, match="step_size"):
-        deletion.deletion_optimal(2, 1, l2, noise, n, eta, steps, smoothness=4)
+        deletion_optimal(Descent(2, 1, l2, 4, noise, n, eta), steps)

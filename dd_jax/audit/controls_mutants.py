@@ -30,7 +30,7 @@ def half_noise(schedule: Schedule) -> Schedule:
 def half_sensitivity(schedule: Schedule) -> Schedule:
     """Calibrated to the sensitivity L/n in place of 2L/n: a quarter of the noise that is needed.
 
-    σ² grows with the square of the sensitivity (`privacy.noise_variance_optimal`). L/n is right
+    σ² grows with the square of the sensitivity (`convex.least_noise`). L/n is right
     where a record is added or removed, not where it is replaced.
     """
     return schedule._replace(noise_variance=schedule.noise_variance / 4)

@@ -4,7 +4,7 @@
 
 Learning and unlearning take the same steps; the published accountant compares a release with
 retraining and pays for every earlier request by doubling its Rényi order. `accountant="optimal"`
-runs the same steps under the data-deletion certificate of `dd_jax.guarantees.deletion`, whose
+runs the same steps under the data-deletion certificate of `dd_jax.guarantees.convex`, whose
 number of steps does not grow with the requests.
 """
 

@@ -5,8 +5,9 @@ import numpy as np
 from dd_jax.baselines import request_steps
 from dd_jax.baselines.request_steps import Setting
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, deletion, renyi
-from dd_jax.plans.accountants import whole
+from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees.convex import Descent, deletion_optimal, fewest_steps
+from dd_jax.plans.numbers import whole
 
 _GRID = 400
 _ZOOMS = 4
@@ -138,15 +139,16 @@ def _least_over_orders(value, case: Setting) -> tuple[float, float]:
 
 def optimal_steps(case: Setting) -> int:
     """The least K ≥ 1 for which `deletion_optimal_mu` gives (ε, δ) by exact Gaussian DP."""
-    target = renyi.gdp_from_epsilon_delta(case.epsilon, case.delta)
-    steps = deletion.delete_steps_optimal_mu(
-        case.lipschitz,
-        case.problem.l2,
-        case.noise_variance,
-        case.n,
-        case.step_size,
-        target,
-        records=case.edits_per_request,
+    run = Descent(
+        order=2,
+        lipschitz=case.lipschitz,
+        l2=case.problem.l2,
         smoothness=case.smoothness,
+        noise_variance=case.noise_variance,
+        n=case.n,
+        step_size=case.step_size,
+        records=case.edits_per_request,
     )
+    mu = renyi.gdp_from_epsilon_delta(case.epsilon, case.delta)
+    steps = fewest_steps(deletion_optimal, run, mu**2)
     return max(1, whole("request_steps", steps))

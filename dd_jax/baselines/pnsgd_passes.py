@@ -9,8 +9,8 @@ from dd_jax.baselines import request_steps
 from dd_jax.baselines.calibration import root_slope
 from dd_jax.baselines.request_steps import Calibration, Setting
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, privacy
-from dd_jax.plans.accountants import whole
+from dd_jax.guarantees import checks, convex
+from dd_jax.plans.numbers import whole
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def passes(case: Setting, batch_size: int, radius) -> tuple[list[int], list[floa
         0.0 if radius is None else 2 * radius * contraction ** (case.learn_steps * batches)
     )
     target = root_slope(case.epsilon, case.delta) ** 2
-    exponent = privacy.contraction_exponent(case.step_size, case.problem.l2, 2 * batches)
+    exponent = convex.contraction_exponent(case.step_size, case.problem.l2, 2 * batches)
     distance, epochs, distances = fresh + unconverged, [], []
     for request in range(case.requests):
         slope = distance**2 / (2 * case.step_size * case.noise_variance)

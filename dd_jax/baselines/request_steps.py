@@ -17,7 +17,7 @@ from dd_jax.baselines.base import cost
 from dd_jax.baselines.calibration import Constants, require_float32_noise
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, utility
+from dd_jax.guarantees import checks, risk
 from dd_jax.noisy_gd import step_key
 from dd_jax.plans import conditions
 
@@ -171,7 +171,7 @@ def check_noise(calibration: Calibration) -> None:
         CertificateRefused: σ² is too small for float32.
     """
     deviation = math.sqrt(
-        utility.stationary_variance(
+        risk.stationary_variance(
             calibration.problem.l2, calibration.noise_variance, calibration.step_size
         )
     )

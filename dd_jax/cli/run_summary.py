@@ -10,8 +10,9 @@ from scipy import stats
 
 from dd_jax.data.own_file import OwnData
 from dd_jax.errors import InputError
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import risk
 from dd_jax.plans import Certificate, Plan, arithmetic
+from dd_jax.plans.numbers import edited_descent
 from dd_jax.serving import Served, Service
 
 # Of all intervals of a table together.
@@ -103,18 +104,8 @@ def same_risk_steps(plan: Plan, target: float) -> int | None:
 
     None where rounding leaves no room between the target and the least that the noise allows.
     """
-    problem = plan.problem
     try:
-        steps = utility.learn_steps_convex(
-            problem.lipschitz,
-            problem.l2,
-            problem.loss.smoothness,
-            plan.noise_variance,
-            plan.dim,
-            plan.step_size,
-            target,
-            plan.init_variance,
-        )
+        steps = risk.learn_steps_convex(edited_descent(plan), plan.dim, target, plan.init_variance)
     except InputError:
         return None
     return max(1, int(steps))

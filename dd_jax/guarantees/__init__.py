@@ -8,21 +8,19 @@ Conditions that can be checked are: beyond them a function raises
 from dd_jax.guarantees import (
     adaptive,
     checks,
-    deletion,
+    convex,
     inference,
     nonconvex,
-    privacy,
     renyi,
-    utility,
+    risk,
 )
 
 __all__ = [
     "adaptive",
     "checks",
-    "deletion",
+    "convex",
     "inference",
     "nonconvex",
-    "privacy",
     "renyi",
-    "utility",
+    "risk",
 ]

@@ -20,7 +20,13 @@ import numpy as np
 from scipy import special
 
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, deletion, privacy, renyi
+from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees.convex import (
+    Descent,
+    deletion_optimal,
+    privacy_lipschitz,
+    privacy_optimal,
+)
 
 # --- records that go ----------------------------------------------------------------------------
 
@@ -62,20 +68,7 @@ def deletion_adaptive_mu(mu_dd, mu_dp, adaptivity):
 
 
 def deletion_adaptive_intervals(
-    order,
-    lipschitz,
-    l2,
-    noise_variance,
-    n,
-    step_size,
-    learn_steps,
-    delete_steps,
-    request,
-    observed,
-    *,
-    first_inserted=0,
-    records=1,
-    smoothness,
+    run: Descent, learn_steps, delete_steps, request, observed, *, first_inserted=0
 ):
     """What remains after request i, when it is known which releases the requester saw.
 
@@ -94,27 +87,12 @@ def deletion_adaptive_intervals(
             are free.
         first_inserted: 0, or the request j < i that first brought the record in.
     """
-    constants = (order, lipschitz, l2, noise_variance, n, step_size)
-    options = {"records": records, "smoothness": smoothness}
     *seen, last = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
-    looks = [privacy.privacy_optimal(*constants, steps, **options) for steps in seen]
-    left = deletion.deletion_optimal(*constants, delete_steps, present_steps=last, **options)
-    return renyi.compose_renyi(left, *looks)
+    left = deletion_optimal(run, delete_steps, present=last)
+    return renyi.compose_renyi(left, *(privacy_optimal(run, steps) for steps in seen))
 
 
-def deletion_run_sum(
-    order,
-    lipschitz,
-    noise_variance,
-    n,
-    step_size,
-    learn_steps,
-    delete_steps,
-    request,
-    *,
-    first_inserted=0,
-    records=1,
-):
+def deletion_run_sum(run: Descent, learn_steps, delete_steps, request, *, first_inserted=0):
     """What remains of a record deleted by request i, for any loss and any requester.
 
     ε = q L² η (K_L + (i-1) K_U) / (σ² n²),  or q L² η (i-j) K_U / (σ² n²) from request j on
@@ -126,9 +104,7 @@ def deletion_run_sum(
     Erratum E2: for non-convex losses this replaces `thm:reduction`.
     """
     total = steps_with_record(learn_steps, delete_steps, request, first_inserted)
-    return privacy.privacy_lipschitz(
-        order, lipschitz, noise_variance, n, step_size, total, records=records
-    )
+    return privacy_lipschitz(run, total)
 
 
 def deletion_runs(eps_dp, request, *, first_inserted=0):
@@ -146,21 +122,30 @@ def deletion_runs(eps_dp, request, *, first_inserted=0):
 # --- records that stay --------------------------------------------------------------------------
 
 
+def privacy_adaptive(eps_dp, adaptivity):
+    """One release, when the requester has seen p releases since the record's insertion.
+
+    ε = (p + 1) ε_dp
+
+    Guarantee: (q, ε)-Rényi DP of the next release against p-adaptive requesters, convex losses; it
+    covers an observer who also holds the p releases seen.
+    Assumes: eps_dp bounds one release from any fixed start (every convex bound here does).
+    Erratum E9: ε_dp alone is false for p ≥ 1.
+    """
+    eps_dp = checks.nonnegative("eps_dp", eps_dp)
+    adaptivity = checks.steps("adaptivity", adaptivity)
+    return checks.plain(checks.product(adaptivity + 1, eps_dp))
+
+
+def privacy_adaptive_mu(mu_dp, adaptivity):
+    """`privacy_adaptive` for Gaussian DP: μ = √(p + 1) μ_dp."""
+    mu_dp = checks.nonnegative("mu_dp", mu_dp)
+    adaptivity = checks.steps("adaptivity", adaptivity)
+    return checks.plain(checks.product(np.sqrt(adaptivity + 1), mu_dp))
+
+
 def privacy_adaptive_intervals(
-    order,
-    lipschitz,
-    l2,
-    noise_variance,
-    n,
-    step_size,
-    learn_steps,
-    delete_steps,
-    requests,
-    observed,
-    *,
-    first_inserted=0,
-    records=1,
-    smoothness,
+    run: Descent, learn_steps, delete_steps, requests, observed, *, first_inserted=0
 ):
     """Release i and the observed ones before it jointly, for a record that stays, convex losses.
 
@@ -171,27 +156,28 @@ def privacy_adaptive_intervals(
     never above `privacy_adaptive`.
     Assumes: what `privacy_optimal` assumes; the module's conditions on the requester. Erratum E9.
     """
-    constants = (order, lipschitz, l2, noise_variance, n, step_size)
-    options = {"records": records, "smoothness": smoothness}
     request = checks.steps("requests", requests) + 1
     intervals = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
-    looks = (privacy.privacy_optimal(*constants, steps, **options) for steps in intervals)
-    return renyi.compose_renyi(*looks)
+    return renyi.compose_renyi(*(privacy_optimal(run, steps) for steps in intervals))
 
 
-def privacy_run_sum(
-    order,
-    lipschitz,
-    noise_variance,
-    n,
-    step_size,
-    learn_steps,
-    delete_steps,
-    requests,
-    *,
-    first_inserted=0,
-    records=1,
-):
+def privacy_all_releases(run: Descent, learn_steps, delete_steps, requests):
+    """All i+1 releases jointly, for a record that stays through i requests.
+
+    ε = ε_dp [(1 - c^{K_L}) / (1 + c^{K_L}) + i (1 - c^{K_U}) / (1 + c^{K_U})],  ε_dp = sup_K
+
+    Guarantee: (q, ε)-Rényi DP of (θ̂₀, …, θ̂_i) jointly, against requesters of any adaptivity, and
+    μ-GDP with μ = √(2ε/q).
+    Assumes: what `privacy_optimal` assumes. Attained by the linear loss from a fixed start.
+    """
+    requests = checks.steps("requests", requests)
+    learned = privacy_optimal(run, learn_steps)
+    per_request = privacy_optimal(run, delete_steps)
+    later = np.where(requests == 0, 0.0, checks.product(requests, per_request))
+    return checks.plain(learned + later)
+
+
+def privacy_run_sum(run: Descent, learn_steps, delete_steps, requests, *, first_inserted=0):
     """All releases up to i jointly, for a record that stays, any loss and any requester.
 
     ε = q L² η (K_L + i K_U) / (σ² n²),  or q L² η (i-j+1) K_U / (σ² n²) from request j on
@@ -203,16 +189,7 @@ def privacy_run_sum(
     """
     requests = checks.steps("requests", requests)
     return deletion_run_sum(
-        order,
-        lipschitz,
-        noise_variance,
-        n,
-        step_size,
-        learn_steps,
-        delete_steps,
-        requests + 1,
-        first_inserted=first_inserted,
-        records=records,
+        run, learn_steps, delete_steps, requests + 1, first_inserted=first_inserted
     )
 
 

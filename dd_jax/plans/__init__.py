@@ -5,7 +5,7 @@ into a `Plan`; `plan_composition` serves every other Lipschitz or clipped loss. 
 computes its numbers from the plan's settings by `dd_jax.guarantees`, never from the budgets.
 """
 
-from dd_jax.plans.accountants import ACCOUNTANTS
+from dd_jax.guarantees.convex import ACCOUNTANTS
 from dd_jax.plans.composition import plan_composition
 from dd_jax.plans.convex import plan_convex
 from dd_jax.plans.nonconvex import plan_nonconvex

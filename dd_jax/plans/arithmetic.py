@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import risk
 from dd_jax.plans import conditions
 
 # Shares of the law beyond which a plan is warned of, and refused.
@@ -151,7 +151,7 @@ def _reach(plan) -> float:
     """The largest norm of a model: the optimum's L/λ, and the deviations around it."""
     lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
     spread = max(
-        utility.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
+        risk.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
         if plan.step_size * plan.problem.l2 < 2
         else 0.0,
         plan.init_variance,

@@ -1,7 +1,10 @@
 """Plans for every Lipschitz or clipped loss: the runs that saw a record are added up."""
 
+import math
+
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, privacy
+from dd_jax.guarantees import checks
+from dd_jax.guarantees.convex import Descent, least_noise, privacy_lipschitz
 from dd_jax.plans import conditions
 from dd_jax.plans.numbers import to_renyi
 from dd_jax.plans.plan import Plan
@@ -42,9 +45,10 @@ def plan_composition(
     total = learn_steps + float(checks.steps("num_requests", num_requests)) * delete_steps
     if not total >= 1:
         raise InputError(f"learn_steps = {learn_steps} is no run; give at least one step.")
-    noise_variance = privacy.noise_variance_lipschitz(
-        order_used, budget, lipschitz, n, step_size, total
+    run = Descent(
+        order_used, lipschitz, problem.l2, math.inf, noise_variance=1.0, n=n, step_size=step_size
     )
+    noise_variance = least_noise(privacy_lipschitz, run, budget, total)
     return Plan(
         problem=problem,
         n=n,

@@ -1,13 +1,14 @@
 """Plans for convex smooth losses: budgets in, the cheapest settings that meet them out."""
 
 import math
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks, utility
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import checks, risk
+from dd_jax.guarantees.convex import ACCOUNTANTS, Accountant, Descent, fewest_steps, least_noise
 from dd_jax.plans import conditions
-from dd_jax.plans.accountants import Accountant, Case, accountant_rules, whole
-from dd_jax.plans.numbers import to_renyi
+from dd_jax.plans.numbers import to_renyi, whole
 from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import Dtype
 
@@ -61,14 +62,29 @@ def plan_convex(
             its rounding does not matter.
     """
     problem = problem.constants
-    rules = accountant_rules(accountant)
+    if accountant not in ACCOUNTANTS:
+        raise InputError(
+            f"accountant = {accountant!r} is not known; give one of {', '.join(ACCOUNTANTS)}."
+        )
+    rules = ACCOUNTANTS[accountant]
     conditions.require_convex(problem, protects)
     step_size = _step_size(problem, rules, step_size)
     order_used, budget_dp, budget_dd = to_renyi(order, delta, eps_dp, eps_dd, accountant)
-    budgets = _Budgets(rules, order_used, budget_dp, budget_dd, target_risk, noise_variance)
-    case = Case(problem, n, dim, step_size, edits_per_request, protects)
+    run = Descent(
+        order=order_used,
+        lipschitz=conditions.sensitivity(problem, protects),
+        l2=problem.l2,
+        smoothness=problem.loss.smoothness,
+        noise_variance=1.0,  # to be chosen
+        n=n,
+        step_size=step_size,
+    )
+    lipschitz = conditions.risk_lipschitz(problem, protects)
+    edited = replace(run, lipschitz=lipschitz, records=edits_per_request)
+    budgets = _Budgets(rules, budget_dp, budget_dd, target_risk, noise_variance)
+    case = _Case(run, edited, dim)
     noise_variance, delete_steps = _noise_and_delete_steps(case, budgets)
-    learn_steps = _learn_steps(case, budgets, noise_variance, accountant)
+    learn_steps = _learn_steps(case, budgets, noise_variance)
     return Plan(
         problem=problem,
         n=n,
@@ -77,7 +93,7 @@ def plan_convex(
         delta=delta,
         step_size=step_size,
         noise_variance=noise_variance,
-        init_variance=utility.stationary_variance(problem.l2, noise_variance, step_size),
+        init_variance=risk.stationary_variance(problem.l2, noise_variance, step_size),
         learn_steps=max(1, whole("learn_steps", learn_steps)),
         delete_steps=max(1, whole("delete_steps", delete_steps)),
         edits_per_request=edits_per_request,
@@ -91,11 +107,23 @@ def plan_convex(
     )
 
 
+class _Case(NamedTuple):
+    """What is run, but for the noise and the steps: as privacy and deletion, and as risk see it."""
+
+    run: Descent
+    edited: Descent
+    dim: int
+
+    def with_noise(self, noise_variance) -> "_Case":
+        """The same at this σ²."""
+        run, edited = (replace(d, noise_variance=noise_variance) for d in self[:2])
+        return _Case(run, edited, self.dim)
+
+
 class _Budgets(NamedTuple):
-    """What is asked for, in Rényi divergences of one order."""
+    """What is asked for, in Rényi divergences of the run's order."""
 
     rules: Accountant
-    order: float
     eps_dp: float
     eps_dd: float
     target_risk: float | None
@@ -110,7 +138,8 @@ def _step_size(problem, rules, step_size) -> float:
 def _noise_and_delete_steps(case, budgets) -> tuple[float, float]:
     """The fewest deletion steps that the budgets allow, and the least noise for them: (σ², K_U)."""
     noise = _private_noise(case, budgets)
-    steps = case.bound(budgets.rules.delete_steps, budgets.order, noise, budgets.eps_dd)
+    run = case.with_noise(noise).run
+    steps = fewest_steps(budgets.rules.deletion, run, budgets.eps_dd)
     if budgets.target_risk is None:
         return noise, steps
     edited = _risk_steps(case, budgets, noise)  # refuses a target below the noise's floor
@@ -123,38 +152,28 @@ def _noise_and_delete_steps(case, budgets) -> tuple[float, float]:
     return _noise_for_steps(case, budgets, noise, high), high
 
 
-def _fits(case, budgets, least_noise, steps) -> bool:
+def _fits(case, budgets, private_noise, steps) -> bool:
     """Whether K steps meet the target risk at the noise that deleting in K steps needs."""
     try:
-        noise = _noise_for_steps(case, budgets, least_noise, steps)
+        noise = _noise_for_steps(case, budgets, private_noise, steps)
         return _risk_steps(case, budgets, noise) <= steps
     except CertificateRefused:
         return False
 
 
-def _noise_for_steps(case, budgets, least_noise, steps) -> float:
+def _noise_for_steps(case, budgets, private_noise, steps) -> float:
     """The least σ² for which K steps delete: every bound is ε(1)/σ²."""
-    remaining = case.bound(budgets.rules.deletion, budgets.order, 1.0, steps) / budgets.eps_dd
-    return max(least_noise, remaining * (1 + 1e-12))
+    remaining = budgets.rules.deletion(case.with_noise(1.0).run, steps) / budgets.eps_dd
+    return max(private_noise, remaining * (1 + 1e-12))
 
 
 def _risk_steps(case, budgets, noise) -> float:
-    return case.risk(
-        utility.delete_steps_convex, noise, budgets.target_risk, case.edits_per_request
-    )
+    edited = case.with_noise(noise).edited
+    return risk.delete_steps_convex(edited, case.dim, budgets.target_risk)
 
 
 def _private_noise(case, budgets) -> float:
-    lipschitz = conditions.sensitivity(case.problem, case.protects)
-    least = budgets.rules.noise_variance(
-        budgets.order,
-        budgets.eps_dp,
-        lipschitz,
-        case.problem.l2,
-        case.n,
-        case.step_size,
-        smoothness=case.problem.loss.smoothness,
-    )
+    least = least_noise(budgets.rules.privacy, case.run, budgets.eps_dp)
     if budgets.noise_variance is None:
         return least
     given = float(checks.positive("noise_variance", budgets.noise_variance))
@@ -166,15 +185,14 @@ def _private_noise(case, budgets) -> float:
     return given
 
 
-def _learn_steps(case, budgets, noise_variance, accountant) -> float:
-    problem, target = case.problem, budgets.target_risk
-    own_step = 0.5 / (problem.l2 + problem.loss.smoothness)
-    if target is None and accountant == "paper" and math.isclose(case.step_size, own_step):
-        return utility.learn_steps_convex_paper(
-            budgets.order, problem.l2, problem.loss.smoothness, case.n, case.dim, budgets.eps_dp
+def _learn_steps(case, budgets, noise_variance) -> float:
+    run, dim, target = case.with_noise(noise_variance).edited, case.dim, budgets.target_risk
+    by_paper = budgets.rules is ACCOUNTANTS["paper"]
+    own_step = budgets.rules.default_step / (run.l2 + run.smoothness)
+    if target is None and by_paper and math.isclose(run.step_size, own_step):
+        return risk.learn_steps_convex_paper(
+            run.order, run.l2, run.smoothness, run.n, dim, budgets.eps_dp
         )
     if target is None:
-        target = (1 + LEARNING_SLACK) * utility.excess_risk_floor(
-            problem.l2, problem.loss.smoothness, noise_variance, case.dim, case.step_size
-        )
-    return case.risk(utility.learn_steps_convex, noise_variance, target, with_n=False)
+        target = (1 + LEARNING_SLACK) * risk.excess_risk_floor(run, dim)
+    return risk.learn_steps_convex(run, dim, target)

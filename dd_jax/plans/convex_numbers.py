@@ -1,13 +1,15 @@
 """What a convex plan gives: every number of its certificate, from the plan's settings alone."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from dd_jax.guarantees import adaptive, checks, inference, privacy, renyi, utility
+from dd_jax.guarantees import adaptive, checks, inference, renyi
+from dd_jax.guarantees import risk as risks
+from dd_jax.guarantees.convex import ACCOUNTANTS, privacy_convex
 from dd_jax.plans import conditions
-from dd_jax.plans.accountants import Case, accountant_rules
-from dd_jax.plans.numbers import Numbers, Question, internal_order
+from dd_jax.plans.numbers import Numbers, Question, descent, edited_descent
 from dd_jax.plans.settings import Settings
 
 
@@ -19,25 +21,24 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
     very request the interval form (optimal), or the runs' composition where that is smaller.
     """
     conditions.require_convex(plan.problem, plan.protects)
-    rules, order = accountant_rules(plan.accountant), internal_order(plan)
-    case = _case(plan)
+    rules, run = ACCOUNTANTS[plan.accountant], descent(plan)
 
     def private(steps):
-        return case.bound(rules.privacy, order, plan.noise_variance, steps)
+        return rules.privacy(run, steps)
 
     eps_dp = private(np.inf)
-    eps_dd = case.bound(rules.deletion, order, plan.noise_variance, plan.delete_steps)
+    eps_dd = rules.deletion(run, plan.delete_steps)
     runs = question.runs_before_deletion
     first = private(plan.learn_steps if question.first_inserted == 0 else plan.delete_steps)
     per_request = private(plan.delete_steps)
     before = first + (per_request * (runs - 1) if runs > 1 else 0.0)
     joint = before + per_request
-    eps_dp_adaptive = privacy.privacy_adaptive(eps_dp, question.adaptivity)
+    eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, question.adaptivity)
     eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
     gaussian = plan.accountant == "optimal"
     form = "gaussian" if gaussian else "linear"
     return Numbers(
-        order=order,
+        order=run.order,
         eps_dp=eps_dp,
         eps_dp_run=eps_dp,
         eps_dp_adaptive=eps_dp_adaptive,
@@ -52,14 +53,8 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         gaussian=gaussian,
         deletion_form=form,
         adaptive_form=form,
-        advantage_bound=_advantage(order, eps_dd_adaptive, gaussian),
-        **_risks(plan, case, question),
-    )
-
-
-def _case(plan: Settings) -> Case:
-    return Case(
-        plan.problem, plan.n, plan.dim, plan.step_size, plan.edits_per_request, plan.protects
+        advantage_bound=_advantage(run.order, eps_dd_adaptive, gaussian),
+        **_risks(plan, question),
     )
 
 
@@ -88,20 +83,8 @@ def _going_at_request(plan, question) -> float:
 
 
 def _intervals(formula, plan, seen, question) -> float:
-    return formula(
-        internal_order(plan),
-        conditions.sensitivity(plan.problem, plan.protects),
-        plan.problem.l2,
-        plan.noise_variance,
-        plan.n,
-        plan.step_size,
-        plan.learn_steps,
-        plan.delete_steps,
-        question.request,
-        list(seen),
-        first_inserted=question.first_inserted,
-        smoothness=plan.problem.loss.smoothness,
-    )
+    steps = (plan.learn_steps, plan.delete_steps, question.request)
+    return formula(descent(plan), *steps, list(seen), first_inserted=question.first_inserted)
 
 
 def _advantage(order, eps, gaussian) -> float:
@@ -113,53 +96,37 @@ def _advantage(order, eps, gaussian) -> float:
     )
 
 
-def _risks(plan, case, question) -> dict:
+def _risks(plan, question) -> dict:
     """The recursion at this request and over all of them, and the theorem's where it applies."""
 
+    run, steps = edited_descent(plan), (plan.learn_steps, plan.delete_steps)
+
     def risk(request):
-        return case.risk(
-            utility.excess_risk_convex,
-            plan.noise_variance,
-            plan.learn_steps,
-            plan.delete_steps,
-            plan.edits_per_request,
-            request,
-            plan.init_variance,
-        )
+        return risks.excess_risk_convex(run, plan.dim, *steps, request, plan.init_variance)
 
     return {
         "risk_bound": max(risk(0), risk(np.inf)),
         "risk_bound_learned": risk(0),
         "risk_bound_request": risk(question.request),
-        "risk_bound_paper": _risk_paper(plan, case),
+        "risk_bound_paper": _risk_paper(plan),
     }
 
 
-def _risk_paper(plan, case) -> float | None:
+def _risk_paper(plan) -> float | None:
     """`thm:unlearning_accuracy_convex`, part 3, if the plan meets its conditions, else None.
 
     The theorem's ε_dp is the one its own noise formula gives for the plan's σ².
     """
-    problem, order = plan.problem, internal_order(plan)
-    l2, smoothness = problem.l2, problem.loss.smoothness
+    run = edited_descent(plan)
+    order, l2, smoothness = run.order, run.l2, run.smoothness
     if not math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12):
         return None
-    lipschitz = conditions.risk_lipschitz(problem, plan.protects)
-    eps_dp = privacy.privacy_convex(
-        order,
-        lipschitz,
-        l2,
-        plan.noise_variance,
-        plan.n,
-        plan.step_size,
-        np.inf,
-        smoothness=smoothness,
-    )
+    eps_dp = privacy_convex(replace(run, records=1), np.inf)
     if math.isinf(eps_dp):
         return None
-    start = utility.stationary_variance(l2, plan.noise_variance, plan.step_size)
-    learn = utility.learn_steps_convex_paper(order, l2, smoothness, plan.n, plan.dim, eps_dp)
-    delete = utility.delete_steps_convex_paper(
+    start = risks.stationary_variance(l2, plan.noise_variance, plan.step_size)
+    learn = risks.learn_steps_convex_paper(order, l2, smoothness, plan.n, plan.dim, eps_dp)
+    delete = risks.delete_steps_convex_paper(
         order, l2, smoothness, plan.dim, eps_dp, plan.edits_per_request
     )
     fits = (
@@ -169,6 +136,6 @@ def _risk_paper(plan, case) -> float | None:
     )
     if not fits:
         return None
-    return utility.excess_risk_convex_paper(
-        order, lipschitz, l2, smoothness, plan.n, plan.dim, eps_dp
+    return risks.excess_risk_convex_paper(
+        order, run.lipschitz, l2, smoothness, plan.n, plan.dim, eps_dp
     )

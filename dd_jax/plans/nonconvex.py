@@ -3,11 +3,11 @@
 from typing import Any, Literal
 
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks, nonconvex, privacy
+from dd_jax.guarantees import checks, nonconvex
+from dd_jax.guarantees.convex import Descent, privacy_lipschitz
 from dd_jax.plans import conditions
-from dd_jax.plans.accountants import whole
 from dd_jax.plans.nonconvex_numbers import shape
-from dd_jax.plans.numbers import check_unit
+from dd_jax.plans.numbers import check_unit, whole
 from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import FORMULAS, Dtype
 
@@ -108,9 +108,9 @@ def _at_noise(
     else:
         found = nonconvex.settings_nonconvex_tuned(*constants, form=form)
     steps = max(1.0, found.learn_steps, found.delete_steps)
-    per_run = privacy.privacy_lipschitz(
-        order, problem.lipschitz, noise_variance, n, found.step_size, steps
-    )
+    curvature = (problem.l2, problem.loss.smoothness)
+    run = Descent(order, problem.lipschitz, *curvature, noise_variance, n, found.step_size)
+    per_run = privacy_lipschitz(run, steps)
     if per_run > eps_dp * (1 + 1e-12):
         raise CertificateRefused(
             f"noise_variance = {noise_variance:g} breaks the privacy budget: a run of {steps:g} "

@@ -1,13 +1,16 @@
 """What a non-convex plan gives: closeness to the Gibbs law, and the runs that saw a record."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import adaptive, inference, nonconvex, privacy, renyi, utility
+from dd_jax.guarantees import adaptive, inference, nonconvex, renyi
+from dd_jax.guarantees import risk as risks
+from dd_jax.guarantees.convex import privacy_lipschitz
 from dd_jax.plans import conditions
-from dd_jax.plans.numbers import Numbers, Question, internal_order
+from dd_jax.plans.numbers import Numbers, Question, descent
 from dd_jax.plans.settings import Settings
 
 
@@ -26,25 +29,18 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
     """
     conditions.require_nonconvex(plan.problem)
     _require_start(plan)
-    order = internal_order(plan)
+    run = descent(plan)
     run_sum = _run_sum(plan, question, adaptive.deletion_run_sum)
     joint = _run_sum(plan, question, adaptive.privacy_run_sum)
     eps_dd, at_request = _gibbs(plan, np.inf), _gibbs(plan, question.request)
     adaptive_requester = question.adaptivity > 0
-    advantage = inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, run_sum))
+    advantage = inference.advantage_gdp(renyi.gdp_from_linear_renyi(run.order, run_sum))
     if not adaptive_requester:
-        advantage = min(advantage, inference.advantage_soundness(order, eps_dd))
+        advantage = min(advantage, inference.advantage_soundness(run.order, eps_dd))
     return Numbers(
-        order=order,
+        order=run.order,
         eps_dp=joint,
-        eps_dp_run=privacy.privacy_lipschitz(
-            order,
-            plan.problem.lipschitz,
-            plan.noise_variance,
-            plan.n,
-            plan.step_size,
-            max(plan.learn_steps, plan.delete_steps),
-        ),
+        eps_dp_run=privacy_lipschitz(run, max(plan.learn_steps, plan.delete_steps)),
         eps_dp_adaptive=joint,
         eps_dp_request=joint,
         eps_dp_joint=joint,
@@ -75,18 +71,9 @@ def _require_start(plan: Settings) -> None:
 
 
 def _run_sum(plan, question, formula, records=1) -> float:
-    return formula(
-        plan.order,
-        plan.problem.lipschitz,
-        plan.noise_variance,
-        plan.n,
-        plan.step_size,
-        plan.learn_steps,
-        plan.delete_steps,
-        question.request,
-        first_inserted=question.first_inserted,
-        records=records,
-    )
+    steps = (plan.learn_steps, plan.delete_steps, question.request)
+    run = replace(descent(plan), records=records)
+    return formula(run, *steps, first_inserted=question.first_inserted)
 
 
 def _gibbs(plan, request) -> float:
@@ -121,11 +108,11 @@ def _risks(plan, supremum, at_request, adaptive_requester) -> dict:
     every = max(learned, supremum)
 
     def risk(divergence):
-        return utility.excess_risk_nonconvex(*constants, plan.step_size, divergence)
+        return risks.excess_risk_nonconvex(*constants, plan.step_size, divergence)
 
     return {
         "risk_bound": risk(every),
         "risk_bound_learned": risk(learned),
         "risk_bound_request": risk(at_request),
-        "risk_bound_paper": utility.excess_risk_nonconvex_paper(*constants, every),
+        "risk_bound_paper": risks.excess_risk_nonconvex_paper(*constants, every),
     }

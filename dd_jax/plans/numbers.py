@@ -1,9 +1,13 @@
 """What is asked of a certificate, and the numbers that answer it, before the words around them."""
 
+import math
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees.convex import Descent
+from dd_jax.plans import conditions
 
 
 class Question(NamedTuple):
@@ -121,6 +125,37 @@ def check_unit(order, delta, accountant) -> None:
 def internal_order(plan) -> float:
     """The order that a plan's numbers are computed at; under Gaussian DP one fixes all."""
     return 2.0 if plan.order is None else float(plan.order)
+
+
+def descent(plan) -> Descent:
+    """The run of a plan, as bounds on privacy and deletion of one record take it."""
+    problem = plan.problem
+    smoothness = math.inf if problem.loss.smoothness is None else problem.loss.smoothness
+    return Descent(
+        order=internal_order(plan),
+        lipschitz=conditions.sensitivity(problem, plan.protects),
+        l2=problem.l2,
+        smoothness=smoothness,
+        noise_variance=plan.noise_variance,
+        n=plan.n,
+        step_size=plan.step_size,
+    )
+
+
+def edited_descent(plan) -> Descent:
+    """The run of a plan, as risk bounds take it: their own L, and r records edited by a request."""
+    lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    return replace(descent(plan), lipschitz=lipschitz, records=plan.edits_per_request)
+
+
+def whole(name: str, steps: float) -> int:
+    """A step count as an integer, refused where it overflowed."""
+    if not math.isfinite(steps):
+        raise CertificateRefused(
+            f"{name} overflows: no run of finite length meets these budgets; "
+            f"give larger budgets, more records or a larger l2."
+        )
+    return int(steps)
 
 
 def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, float]:

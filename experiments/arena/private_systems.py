@@ -11,7 +11,7 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax.baselines import fixed_model, langevin, noisy_gd_system, pnsgd, retraining
-from dd_jax.guarantees import deletion, inference, privacy
+from dd_jax.guarantees import convex, inference
 from experiments.arena.contestant import (
     BATCH,
     LINEAR,
@@ -97,10 +97,11 @@ def langevin_entry(accountant: str) -> Callable[[Scene], Contestant]:
 
 def _gaussian_bounds(scene: Scene, made) -> tuple[float, float, float]:
     """Advantages under μ_dd, and √(μ_dd² + μ_dp²) where one release was seen (erratum E2)."""
-    numbers = (1.0, scene.problem.l2, made.noise_variance, scene.n, made.step_size)
     smoothness = scene.problem.constants.loss.smoothness or 0.0
-    gone = deletion.deletion_optimal_mu(*numbers, made.delete_steps, smoothness=smoothness)
-    stays = privacy.privacy_optimal_mu(*numbers, math.inf, smoothness=smoothness)
+    numbers = (scene.problem.l2, smoothness, made.noise_variance, scene.n, made.step_size)
+    run = convex.Descent(2, 1.0, *numbers)
+    gone = convex.deletion_optimal_mu(run, made.delete_steps)
+    stays = convex.privacy_optimal_mu(run, math.inf)
     quiet, adaptive = (float(inference.advantage_gdp(mu)) for mu in (gone, math.hypot(gone, stays)))
     return quiet, quiet, adaptive
 

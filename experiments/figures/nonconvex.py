@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from dd_jax.guarantees import adaptive, privacy, utility
+from dd_jax.guarantees import adaptive, convex, risk
 from dd_jax.oracles import grid as oracle
 from experiments.context import Context
 from experiments.figures import Table
@@ -85,17 +85,19 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
         found[f"learning, {form}"] = setting.bound(form, learn, 1, 0)
         found[f"deletion, {form}"] = setting.bound(form, setting.learn_steps, delete, 1)
         found[f"steps, {form}"] = np.array(setting.steps(form))
-    numbers = (config.order, gibbs_flow.LIPSCHITZ, setting.noise_variance, setting.n)
-    found["learning, run sum"] = privacy.privacy_lipschitz(*numbers, setting.step_size, learn)
-    steps = (setting.step_size, setting.learn_steps, setting.delete_steps)
-    found["deletion, run sum"] = np.array(adaptive.deletion_run_sum(*numbers, *steps, 1))
+    loss = (gibbs_flow.LIPSCHITZ, gibbs_flow.L2, gibbs_flow.SMOOTHNESS)
+    numbers = (setting.noise_variance, setting.n, setting.step_size)
+    run = convex.Descent(config.order, *loss, *numbers)
+    found["learning, run sum"] = convex.privacy_lipschitz(run, learn)
+    steps = (setting.learn_steps, setting.delete_steps)
+    found["deletion, run sum"] = np.array(adaptive.deletion_run_sum(run, *steps, 1))
     constants = (gibbs_flow.LIPSCHITZ, gibbs_flow.L2, gibbs_flow.SMOOTHNESS, gibbs_flow.BOUND)
     sizes = (*constants, setting.noise_variance, dim)
     sharp = setting.bound("sharp", setting.learn_steps, 1, 0)
     found["risk bound"] = np.array(
         [
-            utility.excess_risk_nonconvex(*sizes, setting.step_size, sharp),
-            utility.excess_risk_nonconvex_paper(*sizes, sharp),
+            risk.excess_risk_nonconvex(*sizes, setting.step_size, sharp),
+            risk.excess_risk_nonconvex_paper(*sizes, sharp),
         ]
     )
     return found
@@ -117,8 +119,8 @@ def _risks(config: Config) -> dict[str, np.ndarray]:
     return {
         "risk: noise": noises,
         "risk: exact": np.array(exact),
-        "risk: E3": utility.gibbs_excess_risk(gibbs_flow.LIPSCHITZ, *constants, noises, 1),
-        "risk: paper": utility.gibbs_excess_risk_paper(*constants, noises, 1),
+        "risk: E3": risk.gibbs_excess_risk(gibbs_flow.LIPSCHITZ, *constants, noises, 1),
+        "risk: paper": risk.gibbs_excess_risk_paper(*constants, noises, 1),
         "risk: model 0": -axis.objective(models).min()[None],
     }
 

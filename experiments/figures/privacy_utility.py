@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from dd_jax import data
 from dd_jax.cli import style
-from dd_jax.guarantees import utility
+from dd_jax.guarantees.risk import excess_risk_convex_paper
 from dd_jax.intervals import simultaneous
 from dd_jax.sweeps import deletion as deletion_sweep
 from dd_jax.sweeps import means, sweep
@@ -169,7 +169,7 @@ def _slope(fit: utility_order.Fit) -> str:
 def _paper_bound(config: Config) -> float:
     """10κL²/λ, which `thm:unlearning_accuracy_convex` multiplies by q d/(ε_dp n²)."""
     smoothness = deletion_sweep.LOSS().constants.smoothness
-    return utility.excess_risk_convex_paper(2, 1.0, config.l2, smoothness, 1, 1, 1.0) / 2
+    return excess_risk_convex_paper(2, 1.0, config.l2, smoothness, 1, 1, 1.0) / 2
 
 
 def _draw_risk(panel: Axes, config: Config, results: dict[str, np.ndarray]) -> None:

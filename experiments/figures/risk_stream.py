@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import dd_jax as dd
 from dd_jax import data
 from dd_jax.cli import style
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import risk
 from dd_jax.intervals import simultaneous
 from dd_jax.sweeps import means
 from dd_jax.sweeps.deletion import TRACED, Question, setting
@@ -75,7 +75,7 @@ def make_plan(
     )
     if accountant == "paper":
         smoothness = problem.constants.loss.smoothness
-        useful = utility.delete_steps_convex_paper(
+        useful = risk.delete_steps_convex_paper(
             config.order, config.l2, smoothness, dim, config.eps_dp
         )
         plan = replace(plan, delete_steps=max(plan.delete_steps, int(useful)))

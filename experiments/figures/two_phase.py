@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from dd_jax.audit import bounds as lower_bounds
 from dd_jax.audit.estimates import estimated_renyi_gaussian_fit
 from dd_jax.cli import style
-from dd_jax.guarantees import deletion, privacy
+from dd_jax.guarantees import convex
 from experiments import two_phase_cases as cases
 from experiments.context import Context
 
@@ -66,15 +66,12 @@ class Config:
     @property
     def noise_variance(self) -> float:
         """σ² = 4qL²/(λ ε_dp n²), the paper's."""
-        return privacy.noise_variance_paper(
-            self.order,
-            self.eps_dp,
-            1.0,
-            self.l2,
-            self.n,
-            self.step_size,
-            smoothness=self.smoothness,
-        )
+        return convex.least_noise(convex.privacy_paper, self.descent(1.0), self.eps_dp)
+
+    def descent(self, noise_variance: float) -> convex.Descent:
+        """The run at this σ², with L = 1."""
+        constants = (self.order, 1.0, self.l2, self.smoothness)
+        return convex.Descent(*constants, noise_variance, self.n, self.step_size)
 
     @property
     def numbers(self) -> tuple[float, float]:
@@ -117,19 +114,18 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
 
 def _bounds(config: Config) -> dict[str, np.ndarray]:
     """Each accountant's bound after every step: privacy in phase I, deletion in phase II."""
-    constants = (config.order, 1.0, config.l2, config.noise_variance, config.n, config.step_size)
+    run = config.descent(config.noise_variance)
     present, gone = config.clock.T
     learn, delete = present[gone == 0], gone[gone > 0]
-    smooth = {"smoothness": config.smoothness}
-    known = {"present_steps": config.learn_steps} | smooth
-    phases = {
-        "paper": (privacy.privacy_paper, deletion.deletion_paper, smooth),
-        "unrelaxed": (privacy.privacy_unrelaxed, deletion.deletion_unrelaxed, known),
-        "optimal": (privacy.privacy_optimal, deletion.deletion_optimal, known),
-    }
+    known = {"present": config.learn_steps}
     return {
-        name: np.concatenate([first(*constants, learn, **smooth), then(*constants, delete, **more)])
-        for name, (first, then, more) in phases.items()
+        name: np.concatenate(
+            [
+                rules.privacy(run, learn),
+                rules.deletion(run, delete, **({} if name == "paper" else known)),
+            ]
+        )
+        for name, rules in convex.ACCOUNTANTS.items()
     }
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax.baselines import langevin
-from dd_jax.guarantees import renyi, utility
-from dd_jax.plans import conditions
+from dd_jax.guarantees import renyi, risk
+from dd_jax.plans.numbers import edited_descent
 
 # Bounds between neighbours are linear in the order, so this choice moves no number of steps.
 ORDER = 2.0
@@ -133,17 +133,7 @@ def cost(setting: Setting, target: Target) -> Cost:
 
 def retraining_steps(plan: dd.Plan, risk_bound: float) -> float:
     """The fewest K_L, at the plan's η and σ², whose certified excess risk is at most the bound."""
-    problem = plan.problem
-    return utility.learn_steps_convex(
-        conditions.risk_lipschitz(problem, plan.protects),
-        problem.l2,
-        problem.loss.smoothness,
-        plan.noise_variance,
-        plan.dim,
-        plan.step_size,
-        risk_bound,
-        plan.init_variance,
-    )
+    return risk.learn_steps_convex(edited_descent(plan), plan.dim, risk_bound, plan.init_variance)
 
 
 def _paper(setting: Setting, target: Target) -> tuple[float, float, float]:
@@ -152,7 +142,7 @@ def _paper(setting: Setting, target: Target) -> tuple[float, float, float]:
         return math.nan, math.nan, math.nan
     plan = make_plan(setting, target, accountant="paper")
     constants = plan.problem
-    for_risk = utility.delete_steps_convex_paper(
+    for_risk = risk.delete_steps_convex_paper(
         ORDER, constants.l2, constants.loss.smoothness, plan.dim, plan.eps_dp_asked
     )
     return plan.delete_steps, plan.learn_steps, max(plan.delete_steps, for_risk)

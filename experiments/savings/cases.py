@@ -14,7 +14,7 @@ from dd_jax.baselines import noisy_gd_system, noisy_m_a_sgd, perturbed_gd
 from dd_jax.baselines.base import System
 from dd_jax.baselines.calibration import Constants
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import utility
+from dd_jax.guarantees.risk import delete_steps_convex_paper, excess_risk_convex_paper
 
 MOST_STEPS = 300
 
@@ -50,9 +50,7 @@ class Target(NamedTuple):
 
     def theorem_risk(self, eps_dp: float) -> float:
         """10κqdL²/(λ ε_dp n²), `thm:unlearning_accuracy_convex`."""
-        return utility.excess_risk_convex_paper(
-            self.order, 1.0, self.l2, 1.0, self.n, self.dim, eps_dp
-        )
+        return excess_risk_convex_paper(self.order, 1.0, self.l2, 1.0, self.n, self.dim, eps_dp)
 
     @property
     def excess_risk(self) -> float:
@@ -88,7 +86,7 @@ def noisy_gd_paper(target: Target) -> Case:
         edits_per_request=target.edits,
         accountant="paper",
     )
-    useful = utility.delete_steps_convex_paper(
+    useful = delete_steps_convex_paper(
         target.order, target.l2, 1.0, target.dim, budget, target.edits
     )
     plan = replace(plan, delete_steps=max(plan.delete_steps, int(useful)))

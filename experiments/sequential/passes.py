@@ -12,7 +12,7 @@ import dd_jax as dd
 from dd_jax.baselines import langevin, perturbed_gd, pnsgd
 from dd_jax.baselines.calibration import Constants
 from dd_jax.baselines.perturbed_gd_noise import Form
-from dd_jax.guarantees import deletion, privacy, renyi
+from dd_jax.guarantees import convex, renyi
 from dd_jax.plans import conditions
 
 LAZY_REQUESTS = 10
@@ -67,19 +67,16 @@ class Setting(NamedTuple):
     def learn_steps(self, noise_variance: float, step_size: float) -> int:
         """K_A of Noisy-GD with a given noise, for a certified 1.1 times the least risk."""
         run = self._run(step_size)
-        mu = privacy.privacy_optimal_mu(
-            self.problem.constants.lipschitz,
-            self.problem.l2,
-            noise_variance,
-            self.n,
-            step_size,
-            np.inf,
-            smoothness=self.smoothness,
-        )
+        mu = convex.privacy_optimal_mu(self.descent(noise_variance, step_size), np.inf)
         private = max(self.epsilon, renyi.gdp_epsilon(mu, self.delta)) * (1 + 1e-9)
         budgets = {"eps_dp": private, "eps_dd": self.epsilon, "delta": self.delta}
         plan = dd.plan_convex(self.problem, noise_variance=noise_variance, **budgets, **run)
         return plan.learn_steps
+
+    def descent(self, noise_variance: float, step_size: float, records: int = 1) -> convex.Descent:
+        """The run, of order 2."""
+        constants = (self.problem.constants.lipschitz, self.problem.l2, self.smoothness)
+        return convex.Descent(2, *constants, noise_variance, self.n, step_size, records)
 
     def _run(self, step_size: float) -> dict:
         return {"n": self.n, "dim": self.dim, "step_size": step_size}
@@ -87,16 +84,9 @@ class Setting(NamedTuple):
 
 def noisy_gd_passes(setting: Setting, noise_variance: float, requests: int) -> float:
     """K_Ā of every request by the optimal accountant, at least one; see `langevin_passes`."""
-    steps = deletion.delete_steps_optimal_mu(
-        setting.problem.constants.lipschitz,
-        setting.problem.l2,
-        noise_variance,
-        setting.n,
-        setting.long_step,
-        renyi.gdp_from_epsilon_delta(setting.epsilon, setting.delta),
-        records=setting.deletions // requests,
-        smoothness=setting.smoothness,
-    )
+    run = setting.descent(noise_variance, setting.long_step, setting.deletions // requests)
+    mu = renyi.gdp_from_epsilon_delta(setting.epsilon, setting.delta)
+    steps = convex.fewest_steps(convex.deletion_optimal, run, mu**2)
     return float(requests * max(1, steps))
 
 

@@ -20,7 +20,7 @@ from dd_jax.audit.controls_settings import (
 )
 from dd_jax.audit.gates import gates_for
 from dd_jax.audit.samples import paired
-from dd_jax.guarantees import renyi
+from dd_jax.guarantees import convex, renyi
 from dd_jax.intervals import proportion
 from dd_jax.oracles import linear
 
@@ -142,9 +142,8 @@ def test_less_noise_is_more_separation():
     assert mu_of(quarter)[0] == pytest.approx(2 * exact, rel=0.05)
     # What a calibration to half of the Lipschitz constant gives.
     setting = quarter.setting
-    wrong = dd.guarantees.privacy.noise_variance_optimal(
-        2.0, setting.eps_dp, 0.5, 1.0, NUM_RECORDS, setting.plan.step_size, smoothness=0.0
-    )
+    run = convex.Descent(2.0, 0.5, 1.0, 0.0, 1.0, NUM_RECORDS, setting.plan.step_size)
+    wrong = convex.least_noise(convex.privacy_optimal, run, setting.eps_dp)
     assert quarter.mutant_schedule().noise_variance == pytest.approx(wrong)
 
 

@@ -20,8 +20,9 @@ from dd_jax.cli import run_summary as service_table
 from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import OwnData
 from dd_jax.data.scaling import CAVEAT
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import risk
 from dd_jax.plans import arithmetic
+from dd_jax.plans.numbers import edited_descent
 
 ROWS = [3, 17, 25, 8]
 
@@ -108,21 +109,8 @@ def test_risk_is_positive_within_its_interval_and_below_its_bound(answer):
 
 
 def learned_risk(plan, steps):
-    problem = plan.problem
-    return utility.excess_risk_convex(
-        problem.lipschitz,
-        problem.l2,
-        problem.loss.smoothness,
-        plan.noise_variance,
-        plan.n,
-        plan.dim,
-        plan.step_size,
-        steps,
-        plan.delete_steps,
-        plan.edits_per_request,
-        0,
-        plan.init_variance,
-    )
+    run, rest = edited_descent(plan), (plan.delete_steps, 0, plan.init_variance)
+    return risk.excess_risk_convex(run, plan.dim, steps, *rest)
 
 
 def test_the_ratio_is_the_smaller_of_two_ways_to_retrain(answer):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dd_jax.guarantees import adaptive
+from dd_jax.guarantees.convex import Descent
 from experiments.context import Context
 from experiments.figures import clipping
 
@@ -40,9 +41,8 @@ def test_bounds_are_the_budgets_and_the_sum_over_steps(results):
     assert results["paper"] == pytest.approx([1, 0.1], rel=0.01)
     assert np.all(results["paper"] <= [1, 0.1])
     assert np.all(results["optimal"] < results["paper"])
-    summed = adaptive.deletion_run_sum(
-        2, 1, plan.noise_variance, plan.n, plan.step_size, plan.learn_steps, 0, 1
-    )
+    run = Descent(2, 1, plan.problem.l2, np.inf, plan.noise_variance, plan.n, plan.step_size)
+    summed = adaptive.deletion_run_sum(run, plan.learn_steps, 0, 1)
     assert results["composition"] == pytest.approx([summed, summed])
     assert results["linearised"][0] == pytest.approx(summed, rel=0.02)
     assert results["linearised"][1] < results["linearised"][0]

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 import dd_jax as dd
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import risk
 from dd_jax.sweeps import deletion as deletion_sweep
 from experiments import utility_order
 from experiments.context import Context
@@ -127,6 +127,6 @@ def test_caption_and_table_say_whether_the_interval_contains_the_order(results):
 
 
 def test_the_paper_bound_is_that_of_the_library():
-    bound = utility.excess_risk_convex_paper(2, 1.0, 0.1, 0.25, 100, 8, 0.5)
+    bound = risk.excess_risk_convex_paper(2, 1.0, 0.1, 0.25, 100, 8, 0.5)
     scale = 2 * 8 / (0.5 * 100**2)
     assert privacy_utility._paper_bound(SMALL) * scale == pytest.approx(bound)

@@ -12,7 +12,8 @@ from scipy import optimize
 import dd_jax as dd
 from dd_jax import data
 from dd_jax.data import fetch
-from dd_jax.guarantees import renyi, utility
+from dd_jax.guarantees import renyi, risk
+from dd_jax.guarantees.convex import Descent
 from dd_jax.sweeps import means
 from experiments.context import Context
 from experiments.figures import real_data
@@ -84,18 +85,11 @@ def test_retraining_is_the_least_that_has_the_bound(mnist_costs):
     found = next(iter(mnist_costs.values()))
     plan = costs.make_plan(SETTING, SETTING.targets[0])
     loss = plan.problem.loss
-    numbers = (
-        loss.lipschitz,
-        L2,
-        loss.smoothness,
-        plan.noise_variance,
-        plan.n,
-        plan.dim,
-        plan.step_size,
-    )
+    numbers = (plan.noise_variance, plan.n, plan.step_size)
+    run = Descent(2, loss.lipschitz, L2, loss.smoothness, *numbers)
 
     def bound(steps, request=0):
-        return utility.excess_risk_convex(*numbers, steps, 87, 1, request, plan.init_variance)
+        return risk.excess_risk_convex(run, plan.dim, steps, 87, request, plan.init_variance)
 
     for steps, reached in (
         (found.retrain, found.risk_bound),

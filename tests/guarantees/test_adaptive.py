@@ -1,5 +1,7 @@
 """Adaptive forms: the sound sums, interval forms against exact joint laws, and E2's attack."""
 
+from dataclasses import replace
+
 import mpmath
 import numpy as np
 import pytest
@@ -7,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dd_jax.errors import InputError
-from dd_jax.guarantees import adaptive, deletion, privacy, renyi
+from dd_jax.guarantees import adaptive, convex, renyi
+from dd_jax.guarantees.convex import Descent
 
-CONSTANTS = (2.0, 1.0, 0.5, 0.01, 100, 0.3)  # q, L, λ, σ², n, η
+RUN = Descent(2.0, 1.0, 0.5, 0, 0.01, 100, 0.3)  # q, L, λ, β, σ², n, η
 
 
 def test_sums():
@@ -27,16 +30,20 @@ def test_gaussian_and_renyi_sums_agree():
     assert renyi.renyi_from_gdp(3, mu) == pytest.approx(eps, rel=1e-14)
 
 
-def joint_exact(times, shifts, order, l2, noise_variance, step_size):
+def joint_exact(times, shifts, run):
     """R_q of several releases of the linear loss jointly, from one fixed start."""
-    contraction = 1 - step_size * l2
+    contraction = 1 - run.step_size * run.l2
     times, shifts = np.asarray(times, float), np.asarray(shifts)
     variance = (
-        2 * step_size * noise_variance * (1 - contraction ** (2 * times)) / (1 - contraction**2)
+        2
+        * run.step_size
+        * run.noise_variance
+        * (1 - contraction ** (2 * times))
+        / (1 - contraction**2)
     )
     earlier = np.minimum.outer(np.arange(len(times)), np.arange(len(times)))
     covariance = contraction ** np.abs(np.subtract.outer(times, times)) * variance[earlier]
-    return order / 2 * shifts @ np.linalg.solve(covariance, shifts)
+    return run.order / 2 * shifts @ np.linalg.solve(covariance, shifts)
 
 
 def random_interaction(rng):
@@ -44,9 +51,9 @@ def random_interaction(rng):
     inserted = int(rng.integers(0, request))
     seen = [s for s in range(inserted, request) if rng.random() < 0.5]
     l2 = rng.uniform(0.1, 2)
-    constants = (1 + rng.exponential(2), rng.uniform(0.1, 3), l2, rng.uniform(0.01, 1), 50)
+    sizes = (1 + rng.exponential(2), rng.uniform(0.1, 3), l2, 0, rng.uniform(0.01, 1), 50)
     steps = int(rng.integers(1, 40)), int(rng.integers(1, 15))
-    return request, inserted, seen, (*constants, rng.uniform(0.02, 1) / l2), steps
+    return request, inserted, seen, Descent(*sizes, rng.uniform(0.02, 1) / l2), steps
 
 
 def steps_by_counting(release, inserted, learn, delete):
@@ -58,98 +65,84 @@ def steps_by_counting(release, inserted, learn, delete):
 def test_intervals_are_attained_jointly_by_the_linear_loss():
     rng = np.random.default_rng(0)
     for _ in range(300):
-        request, inserted, seen, constants, (learn, delete) = random_interaction(rng)
-        order, lipschitz, l2, noise_variance, n, step_size = constants
-        contraction = 1 - step_size * l2
-        reach = 2 * lipschitz / (n * l2)
+        request, inserted, seen, run, (learn, delete) = random_interaction(rng)
+        contraction = 1 - run.step_size * run.l2
+        reach = 2 * run.lipschitz / (run.n * run.l2)
         present = [steps_by_counting(s, inserted, learn, delete) for s in seen]
         total = steps_by_counting(request - 1, inserted, learn, delete)
         exact = joint_exact(
             [*present, total + delete],
             [reach * (1 - contraction**k) for k in present]
             + [reach * (1 - contraction**total) * contraction**delete],
-            order,
-            l2,
-            noise_variance,
-            step_size,
+            run,
         )
         bound = adaptive.deletion_adaptive_intervals(
-            *constants, learn, delete, request, seen, first_inserted=inserted, smoothness=0
+            run, learn, delete, request, seen, first_inserted=inserted
         )
         assert bound == pytest.approx(exact, rel=1e-9)
-        eps_dd = deletion.deletion_optimal(*constants, delete, smoothness=0)
-        eps_dp = privacy.privacy_optimal(*constants, np.inf, smoothness=0)
+        eps_dd = convex.deletion_optimal(run, delete)
+        eps_dp = convex.privacy_optimal(run, np.inf)
         assert bound <= adaptive.deletion_adaptive(eps_dd, eps_dp, len(seen)) * (1 + 1e-12)
 
 
 def test_intervals_of_records_that_stay_are_attained_too():
     rng = np.random.default_rng(1)
     for _ in range(200):
-        request, inserted, seen, constants, (learn, delete) = random_interaction(rng)
-        order, lipschitz, l2, noise_variance, n, step_size = constants
-        contraction = 1 - step_size * l2
+        request, inserted, seen, run, (learn, delete) = random_interaction(rng)
+        contraction = 1 - run.step_size * run.l2
         looks = sorted({*seen, request - 1})
         present = [steps_by_counting(s, inserted, learn, delete) for s in looks]
-        shifts = [2 * lipschitz / (n * l2) * (1 - contraction**k) for k in present]
-        exact = joint_exact(present, shifts, order, l2, noise_variance, step_size)
+        shifts = [2 * run.lipschitz / (run.n * run.l2) * (1 - contraction**k) for k in present]
+        exact = joint_exact(present, shifts, run)
         bound = adaptive.privacy_adaptive_intervals(
-            *constants, learn, delete, request - 1, seen, first_inserted=inserted, smoothness=0
+            run, learn, delete, request - 1, seen, first_inserted=inserted
         )
         assert bound == pytest.approx(exact, rel=1e-9)
-        eps_dp = privacy.privacy_optimal(*constants, np.inf, smoothness=0)
-        assert bound <= privacy.privacy_adaptive(eps_dp, len(seen)) * (1 + 1e-12)
-        run_sum = adaptive.privacy_run_sum(
-            order,
-            lipschitz,
-            noise_variance,
-            n,
-            step_size,
-            learn,
-            delete,
-            request - 1,
-            first_inserted=inserted,
-        )
+        eps_dp = convex.privacy_optimal(run, np.inf)
+        assert bound <= adaptive.privacy_adaptive(eps_dp, len(seen)) * (1 + 1e-12)
+        run_sum = adaptive.privacy_run_sum(run, learn, delete, request - 1, first_inserted=inserted)
         assert bound <= run_sum * (1 + 1e-12)
 
 
 def test_seeing_every_release_is_the_joint_bound():
-    joint = privacy.privacy_all_releases(*CONSTANTS, 30, 4, 6, smoothness=0)
-    seen = adaptive.privacy_adaptive_intervals(*CONSTANTS, 30, 4, 6, range(7), smoothness=0)
+    joint = adaptive.privacy_all_releases(RUN, 30, 4, 6)
+    seen = adaptive.privacy_adaptive_intervals(RUN, 30, 4, 6, range(7))
     assert seen == pytest.approx(joint, rel=1e-13)
 
 
 def test_seeing_nothing_is_the_plain_deletion_bound():
-    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [], smoothness=0)
-    assert bound == deletion.deletion_optimal(*CONSTANTS, 4, present_steps=30 + 5 * 4, smoothness=0)
+    bound = adaptive.deletion_adaptive_intervals(RUN, 30, 4, 6, [])
+    assert bound == convex.deletion_optimal(RUN, 4, present=30 + 5 * 4)
 
 
 def test_seeing_the_model_just_before_makes_the_deletion_term_vanish():
-    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, 30, 4, 6, [5], smoothness=0)
-    assert bound == privacy.privacy_optimal(*CONSTANTS, 30 + 5 * 4, smoothness=0)
+    bound = adaptive.deletion_adaptive_intervals(RUN, 30, 4, 6, [5])
+    assert bound == convex.privacy_optimal(RUN, 30 + 5 * 4)
 
 
 def test_learning_to_convergence_costs_the_supremum():
-    bound = adaptive.deletion_adaptive_intervals(*CONSTANTS, np.inf, 4, 6, [0, 5], smoothness=0)
-    expected = privacy.privacy_optimal(*CONSTANTS, [np.inf, 20], smoothness=0).sum()
+    bound = adaptive.deletion_adaptive_intervals(RUN, np.inf, 4, 6, [0, 5])
+    expected = convex.privacy_optimal(RUN, [np.inf, 20]).sum()
     assert bound == pytest.approx(expected, rel=1e-14)
 
 
 def test_releases_outside_the_records_stay_are_free():
-    inside = adaptive.deletion_adaptive_intervals(
-        *CONSTANTS, 30, 4, 6, [3], first_inserted=2, smoothness=0
-    )
+    inside = adaptive.deletion_adaptive_intervals(RUN, 30, 4, 6, [3], first_inserted=2)
     outside = adaptive.deletion_adaptive_intervals(
-        *CONSTANTS, 30, 4, 6, [0, 1, 3, 3, 6, 9], first_inserted=2, smoothness=0
+        RUN, 30, 4, 6, [0, 1, 3, 3, 6, 9], first_inserted=2
     )
     assert inside == outside
 
 
 def test_run_sums():
     unit = 3 * 1.5**2 * 0.1 / (0.2 * 50**2)
-    arguments = (3, 1.5, 0.2, 50, 0.1, 100, 7)
+    run = Descent(3, 1.5, 0, np.inf, 0.2, 50, 0.1)
+    arguments = (run, 100, 7)
     assert adaptive.deletion_run_sum(*arguments, 4) == pytest.approx(unit * 121)
     assert adaptive.deletion_run_sum(*arguments, 4, first_inserted=2) == pytest.approx(unit * 14)
-    assert adaptive.deletion_run_sum(*arguments, 4, records=2) == pytest.approx(4 * unit * 121)
+    assert adaptive.deletion_run_sum(replace(run, records=2), 100, 7, 4) == pytest.approx(
+        4 * unit * 121
+    )
     assert adaptive.privacy_run_sum(*arguments, 4) == pytest.approx(unit * 128)
     assert adaptive.privacy_run_sum(*arguments, 0) == pytest.approx(unit * 100)
     assert adaptive.privacy_run_sum(*arguments, 4, first_inserted=2) == pytest.approx(unit * 21)
@@ -164,9 +157,10 @@ def test_run_sums():
 
 
 def test_run_sum_is_within_the_count_of_runs():
-    eps_dp = privacy.privacy_lipschitz(3, 1.5, 0.2, 50, 0.1, 100)
+    run = Descent(3, 1.5, 0, np.inf, 0.2, 50, 0.1)
+    eps_dp = convex.privacy_lipschitz(run, 100)
     for request in (1, 2, 9):
-        tighter = adaptive.deletion_run_sum(3, 1.5, 0.2, 50, 0.1, 100, 7, request)
+        tighter = adaptive.deletion_run_sum(run, 100, 7, request)
         assert tighter <= adaptive.deletion_runs(eps_dp, request) * (1 + 1e-12)
 
 
@@ -199,7 +193,7 @@ def test_recoding_refutes_the_bare_numbers_and_never_the_sound_ones(log_order, l
     gone, stays = adaptive.recoding_leak(order, mu), adaptive.recoding_leak_staying(order, mu)
     slack = 1 + 1e-9
     assert 0 <= gone <= adaptive.deletion_adaptive(eps_dd, eps_dp, 1) * slack
-    assert eps_dp / slack <= stays <= privacy.privacy_adaptive(eps_dp, 1) * slack
+    assert eps_dp / slack <= stays <= adaptive.privacy_adaptive(eps_dp, 1) * slack
     if log_eps > -6 and order < 1e3:
         assert gone > 0  # above ε_dd once enough deletion steps are taken
         assert stays > eps_dp
@@ -224,13 +218,11 @@ def test_infinite_leak_is_infinite_and_not_nan():
         (lambda: adaptive.deletion_adaptive(-1, 1, 1), "eps_dd = -1 is negative; give eps_dd ≥ 0."),
         (lambda: adaptive.deletion_adaptive(1, 1, 0.5), "adaptivity = 0.5 is not a whole number"),
         (
-            lambda: adaptive.deletion_adaptive_intervals(*CONSTANTS, 3, 4, 6, [1.5], smoothness=0),
+            lambda: adaptive.deletion_adaptive_intervals(RUN, 3, 4, 6, [1.5]),
             "observed = 1.5 is not a whole number",
         ),
         (
-            lambda: adaptive.deletion_adaptive_intervals(
-                *CONSTANTS, 3, 4, [6, 7], [1], smoothness=0
-            ),
+            lambda: adaptive.deletion_adaptive_intervals(RUN, 3, 4, [6, 7], [1]),
             "request and first_inserted are not single numbers; give one interaction a time",
         ),
     ],

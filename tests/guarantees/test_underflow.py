@@ -5,20 +5,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, renyi, utility
+from dd_jax.guarantees import adaptive, convex, inference, nonconvex, renyi, risk
+from dd_jax.guarantees.convex import Descent
 
 LEAST = np.finfo(np.float64).smallest_subnormal
 ANY = st.floats(-300, 300).map(lambda power: 10.0**power)
 SMALL = st.floats(-300, 0).map(lambda power: 10.0**power)
 STEPS = st.integers(1, 10**18)
 CONVEX = (
-    privacy.privacy_convex,
-    privacy.privacy_paper,
-    privacy.privacy_unrelaxed,
-    privacy.privacy_optimal,
-    deletion.deletion_paper,
-    deletion.deletion_unrelaxed,
-    deletion.deletion_optimal,
+    convex.privacy_convex,
+    convex.privacy_paper,
+    convex.privacy_unrelaxed,
+    convex.privacy_optimal,
+    convex.deletion_paper,
+    convex.deletion_unrelaxed,
+    convex.deletion_optimal,
 )
 
 
@@ -35,28 +36,27 @@ CONVEX = (
 def test_finitely_many_steps_leave_something(order, size, l2, noise, share, n, steps):
     step_size = 0.999 * share / l2
     assume(np.isfinite(step_size) and step_size * l2 < 1)
-    run = (1 + order, size, l2, noise, n, step_size, steps)
+    run = Descent(1 + order, size, l2, 0, noise, n, step_size)
     for bound in CONVEX:
-        assert bound(*run, smoothness=0.0) > 0
-    assert deletion.deletion_optimal(*run, present_steps=1, smoothness=0.0) > 0
+        assert bound(run, steps) > 0
+    assert convex.deletion_optimal(run, steps, present=1) > 0
 
 
 def test_what_is_really_nothing_stays_nothing():
-    golden = (2, 1, 1, 4e-4, 100)
-    assert deletion.deletion_optimal(*golden, 0.25, np.inf, smoothness=0) == 0
-    assert deletion.deletion_optimal(*golden, 1.0, 1, smoothness=0) == 0  # c = 0: one step forgets
-    assert deletion.deletion_optimal(*golden, 0.25, 3, present_steps=0, smoothness=0) == 0
-    assert privacy.privacy_optimal(2, 0, 1, 1, 10, 0.1, 5, smoothness=0) == 0
+    golden = Descent(2, 1, 1, 0, 4e-4, 100, 0.25)
+    assert convex.deletion_optimal(golden, np.inf) == 0
+    assert convex.deletion_optimal(golden, 3, present=0) == 0
+    longest = Descent(2, 1, 1, 0, 4e-4, 100, 1.0)
+    assert convex.deletion_optimal(longest, 1) == 0  # c = 0: one step forgets
+    assert convex.privacy_optimal(Descent(2, 0, 1, 0, 1, 10, 0.1), 5) == 0
 
 
 @pytest.mark.parametrize("steps", [400, 2000, 10**6, 10**300])
 def test_many_steps_leave_the_least_float(steps):
-    golden = (2, 1, 1, 4e-4, 100, 0.5)
-    for bound in (deletion.deletion_paper, deletion.deletion_unrelaxed, deletion.deletion_optimal):
-        assert 0 < bound(*golden, steps, smoothness=0) < 1e-40
-    remaining = adaptive.deletion_adaptive_intervals(
-        *golden, 5, steps, 2, [], first_inserted=1, smoothness=0
-    )
+    golden = Descent(2, 1, 1, 0, 4e-4, 100, 0.5)
+    for bound in (convex.deletion_paper, convex.deletion_unrelaxed, convex.deletion_optimal):
+        assert 0 < bound(golden, steps) < 1e-40
+    remaining = adaptive.deletion_adaptive_intervals(golden, 5, steps, 2, [], first_inserted=1)
     assert remaining > 0
 
 
@@ -84,7 +84,7 @@ def test_closeness_to_the_gibbs_law_and_risks_are_never_nothing(ratio, noise, st
     for formula in (nonconvex.deletion_nonconvex_paper, nonconvex.deletion_nonconvex_tuned):
         assert formula(*shape, 100, 1, 1e-5 / l2, steps, steps) > 0
         assert formula(*shape, 100, 1, 1e-5 / l2, steps, steps, request=1) > 0
-    risks = utility.excess_risk_convex(1e-200, l2, 0.0, noise, 100, 1, 0.1 / l2, steps, steps)
-    assert risks > 0
-    assert utility.excess_risk_nonconvex(1.0, l2, 0.0, bound, noise, 1, 0.1 / l2, 0.1) > 0
-    assert utility.minimiser_shift(1e-300, 1e300, 10) > 0
+    run = Descent(2, 1e-200, l2, 0, noise, 100, 0.1 / l2)
+    assert risk.excess_risk_convex(run, 1, steps, steps) > 0
+    assert risk.excess_risk_nonconvex(1.0, l2, 0.0, bound, noise, 1, 0.1 / l2, 0.1) > 0
+    assert risk.minimiser_shift(1e-300, 1e300, 10) > 0

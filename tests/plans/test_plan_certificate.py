@@ -12,7 +12,14 @@ import dd_jax as dd
 from dd_jax import loss_constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import adaptive, deletion, inference, nonconvex, privacy, renyi, utility
+from dd_jax.guarantees import adaptive, inference, nonconvex, renyi, risk
+from dd_jax.guarantees.convex import (
+    ACCOUNTANTS,
+    Descent,
+    deletion_optimal,
+    privacy_lipschitz,
+    privacy_optimal,
+)
 from dd_jax.plans import (
     Certificate,
     Plan,
@@ -23,7 +30,6 @@ from dd_jax.plans import (
 )
 
 LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
-SMOOTH = {"smoothness": LOGISTIC.loss.smoothness}
 TANH = ProblemConstants(loss_constants.tanh_margin(), 2.0)
 CLIPPED = ProblemConstants(loss_constants.softmax(num_classes=3), 0.1, clip_norm=0.5)
 
@@ -67,22 +73,27 @@ PLANS = {
 # --- numbers ------------------------------------------------------------------------------------
 
 
+def logistic_run(plan):
+    smoothness = LOGISTIC.loss.smoothness
+    sizes = (plan.noise_variance, 1000, plan.step_size)
+    return Descent(2, LOGISTIC.lipschitz, 0.1, smoothness, *sizes)
+
+
 def test_convex_numbers_are_the_guarantees_at_the_plans_settings():
     plan = convex(edits_per_request=3)
     certificate = plan.certificate(2, 4)
-    run = (2, LOGISTIC.lipschitz, 0.1, plan.noise_variance, 1000, plan.step_size)
-    smooth = SMOOTH
-    eps_dp = privacy.privacy_optimal(*run, math.inf, **smooth)
-    eps_dd = deletion.deletion_optimal(*run, plan.delete_steps, **smooth)
+    run = logistic_run(plan)
+    eps_dp = privacy_optimal(run, math.inf)
+    eps_dd = deletion_optimal(run, plan.delete_steps)
     steps = (plan.learn_steps, plan.delete_steps)
     assert certificate.eps_dp == eps_dp == certificate.eps_dp_run
     assert certificate.eps_dp_adaptive == pytest.approx(3 * eps_dp)
-    joint = privacy.privacy_all_releases(*run, *steps, 4, **smooth)
+    joint = adaptive.privacy_all_releases(run, *steps, 4)
     assert certificate.eps_dp_joint == pytest.approx(joint)
     assert certificate.eps_dp_request == pytest.approx(min(3 * eps_dp, joint))
     assert certificate.eps_dd == eps_dd
     assert certificate.eps_dd_adaptive == pytest.approx(eps_dd + 2 * eps_dp)
-    before = privacy.privacy_all_releases(*run, *steps, 3, **smooth)
+    before = adaptive.privacy_all_releases(run, *steps, 3)
     assert certificate.eps_dd_request == pytest.approx(min(eps_dd + 2 * eps_dp, before))
     assert certificate.eps_dd_records == pytest.approx(9 * (eps_dd + 2 * eps_dp))
     assert certificate.records == 3
@@ -90,19 +101,9 @@ def test_convex_numbers_are_the_guarantees_at_the_plans_settings():
     assert certificate.mu_dd_adaptive == pytest.approx(math.sqrt(eps_dd + 2 * eps_dp))
     assert certificate.advantage_bound == inference.advantage_gdp(certificate.mu_dd_adaptive)
     assert certificate.eps_dd_reduction_as_stated == certificate.eps_dd_adaptive
-    risk = (
-        LOGISTIC.lipschitz,
-        0.1,
-        LOGISTIC.loss.smoothness,
-        plan.noise_variance,
-        1000,
-        10,
-        plan.step_size,
-        *steps,
-        3,
-    )
-    assert certificate.risk_bound_request == utility.excess_risk_convex(*risk, 4)
-    limits = [utility.excess_risk_convex(*risk, request) for request in (0, math.inf)]
+    edited = dataclasses.replace(run, records=3)
+    assert certificate.risk_bound_request == risk.excess_risk_convex(edited, 10, *steps, 4)
+    limits = [risk.excess_risk_convex(edited, 10, *steps, request) for request in (0, math.inf)]
     assert certificate.risk_bound == max(limits)
     assert certificate.risk_bound_learned == limits[0]
 
@@ -117,27 +118,21 @@ def test_the_risk_bound_covers_the_learned_model_and_every_later_one():
 
 def test_known_looks_make_the_bound_smaller():
     plan = convex()
-    run = (2, LOGISTIC.lipschitz, 0.1, plan.noise_variance, 1000, plan.step_size)
+    run = logistic_run(plan)
     steps = (plan.learn_steps, plan.delete_steps)
     seen = plan.certificate(request=5, observed=(1, 4), first_inserted=1)
     assert seen.adaptivity == 2
     assert seen.observed == (1, 4)
-    expected = adaptive.deletion_adaptive_intervals(
-        *run, *steps, 5, [1, 4], first_inserted=1, **SMOOTH
-    )
+    expected = adaptive.deletion_adaptive_intervals(run, *steps, 5, [1, 4], first_inserted=1)
     assert seen.eps_dd_request == pytest.approx(expected)
     assert seen.eps_dd_request < seen.eps_dd_adaptive
-    expected = adaptive.privacy_adaptive_intervals(
-        *run, *steps, 5, [1, 4], first_inserted=1, **SMOOTH
-    )
+    expected = adaptive.privacy_adaptive_intervals(run, *steps, 5, [1, 4], first_inserted=1)
     assert seen.eps_dp_request == pytest.approx(expected)
     # Releases before the insertion and after the deletion are free.
     assert plan.certificate(request=5, observed=(0, 5, 9), first_inserted=1).adaptivity == 0
     # A look just before the deletion leaves nothing to the deletion itself.
     last = plan.certificate(request=1, observed=(0,))
-    assert last.eps_dd_request == pytest.approx(
-        privacy.privacy_optimal(*run, plan.learn_steps, **SMOOTH)
-    )
+    assert last.eps_dd_request == pytest.approx(privacy_optimal(run, plan.learn_steps))
 
 
 def test_a_record_present_for_few_steps_leaves_less():
@@ -153,13 +148,11 @@ def test_a_record_present_for_few_steps_leaves_less():
 def test_other_accountants_use_their_own_formulas_and_prove_no_gaussian_dp(accountant):
     plan = convex(accountant=accountant)
     certificate = plan.certificate(1, 2, delta=1e-5)
-    run = (2, LOGISTIC.lipschitz, 0.1, plan.noise_variance, 1000, plan.step_size)
-    smooth = SMOOTH
-    bound = getattr(privacy, f"privacy_{accountant}")
-    remains = getattr(deletion, f"deletion_{accountant}")
-    eps_dp, eps_dd = bound(*run, math.inf, **smooth), remains(*run, plan.delete_steps, **smooth)
+    run = logistic_run(plan)
+    bound, remains, _ = ACCOUNTANTS[accountant]
+    eps_dp, eps_dd = bound(run, math.inf), remains(run, plan.delete_steps)
     assert (certificate.eps_dp, certificate.eps_dd) == (eps_dp, eps_dd)
-    first, later = (bound(*run, k, **smooth) for k in (plan.learn_steps, plan.delete_steps))
+    first, later = (bound(run, k) for k in (plan.learn_steps, plan.delete_steps))
     assert certificate.eps_dp_joint == pytest.approx(first + 2 * later)
     assert certificate.eps_dd_request == pytest.approx(min(eps_dd + eps_dp, first + later))
     assert certificate.mu_dp is None
@@ -183,20 +176,21 @@ def test_accountants_without_gaussian_dp_convert_by_their_divergences(accountant
 def test_nonconvex_numbers():
     plan = bounded(edits_per_request=2)
     unseen, seen = plan.certificate(request=3), plan.certificate(1, 3)
-    run = (2, TANH.lipschitz, plan.noise_variance, 100, plan.step_size)
+    curvature = (TANH.l2, TANH.loss.smoothness)
+    run = Descent(2, TANH.lipschitz, *curvature, plan.noise_variance, 100, plan.step_size)
     steps = (plan.learn_steps, plan.delete_steps)
     shape = (2, 2.0, TANH.loss.smoothness, 1.0, plan.noise_variance, 100, 1, plan.step_size)
     gibbs = nonconvex.deletion_nonconvex_tuned(*shape, *steps, 2)
     assert unseen.eps_dd == gibbs == unseen.eps_dd_adaptive == unseen.eps_dd_records
     assert unseen.eps_dd_request == nonconvex.deletion_nonconvex_tuned(*shape, *steps, 2, 3)
-    run_sum = adaptive.deletion_run_sum(*run, *steps, 3)
+    run_sum = adaptive.deletion_run_sum(run, *steps, 3)
     assert seen.eps_dd == gibbs
     assert seen.eps_dd_adaptive == run_sum == seen.eps_dd_request
     assert seen.eps_dd_records == pytest.approx(4 * run_sum)
-    stays = adaptive.privacy_run_sum(*run, *steps, 3)
+    stays = adaptive.privacy_run_sum(run, *steps, 3)
     for certificate in (unseen, seen):
         assert certificate.eps_dp == certificate.eps_dp_joint == stays
-        assert certificate.eps_dp_run == privacy.privacy_lipschitz(*run, max(steps))
+        assert certificate.eps_dp_run == privacy_lipschitz(run, max(steps))
         assert certificate.eps_dp > certificate.eps_dp_run
         assert certificate.risk_bound_paper > 2  # vacuous
     # The divergence from the Gibbs law is no Gaussian DP, whoever asks.
@@ -216,7 +210,7 @@ def test_nonconvex_numbers():
 def test_nonconvex_risk_relies_on_the_gibbs_law_only_where_nothing_was_seen():
     plan = bounded(n=10**6, noise_variance=0.3)
     unseen, seen = plan.certificate(), plan.certificate(1)
-    square = utility.released_second_moment(1.0, 2.0, 0.3, 1, plan.step_size)
+    square = risk.released_second_moment(1.0, 2.0, 0.3, 1, plan.step_size)
     assert seen.risk_bound == pytest.approx(2 + square)
     assert seen.risk_bound_request == seen.risk_bound
     assert unseen.risk_bound < seen.risk_bound / 2

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from dd_jax import cli, loss_constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import renyi, utility
+from dd_jax.guarantees import renyi, risk
 from dd_jax.oracles import linear
 from dd_jax.plans import plan_convex
+from dd_jax.plans.numbers import edited_descent
 
 BUDGETS = {"order": 2, "eps_dp": 1.0, "eps_dd": 0.1}
 
@@ -216,7 +217,7 @@ def test_target_risk_is_met_at_the_least_cost(kappa, slack, ratio, edits, accoun
     options = {"n": 1000, "dim": 4, "order": 2, "eps_dp": 1.0, "eps_dd": ratio}
     options |= {"edits_per_request": edits, "accountant": accountant}
     plain = plan_convex(problem(kappa), **options)
-    floor = utility.excess_risk_floor(1.0, kappa - 1, plain.noise_variance, 4, plain.step_size)
+    floor = risk.excess_risk_floor(edited_descent(plain), 4)
     target = slack * floor
     plan = plan_convex(problem(kappa), target_risk=target, **options)
     certificate = plan.certificate()
@@ -253,7 +254,7 @@ def test_spare_risk_buys_fewer_deletion_steps():
 def test_default_learning_is_within_a_tenth_of_the_least_risk():
     for accountant in ("optimal", "unrelaxed"):
         plan = plan_convex(problem(), n=10**4, dim=20, accountant=accountant, **BUDGETS)
-        floor = utility.excess_risk_floor(1.0, 9.0, plan.noise_variance, 20, plan.step_size)
+        floor = risk.excess_risk_floor(edited_descent(plan), 20)
         assert plan.certificate().risk_bound_learned <= 1.1 * floor
         shorter = with_steps(plan, plan.learn_steps - 1, plan.delete_steps)
         assert shorter.certificate().risk_bound_learned > 1.1 * floor

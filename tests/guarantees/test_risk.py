@@ -1,6 +1,7 @@
 """Risk bounds held to exact laws: the linear loss in closed form, 1-D Gibbs laws and runs."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,37 +11,31 @@ from scipy import optimize
 from scipy.special import logsumexp
 
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import utility
+from dd_jax.guarantees import risk as risks
+from dd_jax.guarantees.convex import Descent
 
-UNIT = {
-    "lipschitz": 1,
-    "l2": 1,
-    "smoothness": 1,
-    "noise_variance": 4e-4,
-    "n": 100,
-    "dim": 1,
-    "step_size": 0.25,
-}
+UNIT = Descent(2, 1, 1, 1, 4e-4, 100, 0.25)  # q, which no risk depends on, L, λ, β, σ², n, η
 
 
 # Golden values, worked out by hand.
 
 
 def test_paper_golden_values():
-    edit = utility.excess_risk_after_edit(1, 1, 1, n=10, edits_per_request=2, excess_risk=0.5)
+    edit = risks.excess_risk_after_edit(1, 1, 1, n=10, edits_per_request=2, excess_risk=0.5)
     assert edit == pytest.approx(2 * (1 + 16 * 0.04))
-    run = utility.excess_risk_noisy_gd(2, 2, 0.1, 3, 0.2, num_steps=5, initial_excess_risk=4)
-    assert run == pytest.approx(4 * np.exp(-1) + 0.6)
-    assert utility.excess_risk_convex_paper(2, 1, 1, 1, 100, 1, 1) == pytest.approx(4e-3)
-    assert utility.learn_steps_convex_paper(2, 1, 1, 100, 1, 1) == 58  # 8 log 1250 = 57.05
-    assert utility.delete_steps_convex_paper(2, 1, 1, 1, 1) == 19  # 8 log 10 = 18.4
-    assert utility.delete_steps_convex_paper(2, 1, 1, 1, 1, edits_per_request=10) == 48
-    assert utility.learn_steps_convex_paper(2, 1, 1, n=1, dim=1, eps_dp=1e-3) == 0
-    assert utility.minimiser_shift(3, 2, 10, 2) == pytest.approx(0.6)
-    gibbs = utility.gibbs_excess_risk_paper(1, 1, bound=1, noise_variance=2, dim=3)
+    run = Descent(2, 1, 2, 2, 0.1, 100, 0.2)
+    found = risks.excess_risk_noisy_gd(run, 3, num_steps=5, initial_excess_risk=4)
+    assert found == pytest.approx(4 * np.exp(-1) + 0.6)
+    assert risks.excess_risk_convex_paper(2, 1, 1, 1, 100, 1, 1) == pytest.approx(4e-3)
+    assert risks.learn_steps_convex_paper(2, 1, 1, 100, 1, 1) == 58  # 8 log 1250 = 57.05
+    assert risks.delete_steps_convex_paper(2, 1, 1, 1, 1) == 19  # 8 log 10 = 18.4
+    assert risks.delete_steps_convex_paper(2, 1, 1, 1, 1, edits_per_request=10) == 48
+    assert risks.learn_steps_convex_paper(2, 1, 1, n=1, dim=1, eps_dp=1e-3) == 0
+    assert risks.minimiser_shift(3, 2, 10, 2) == pytest.approx(0.6)
+    gibbs = risks.gibbs_excess_risk_paper(1, 1, bound=1, noise_variance=2, dim=3)
     assert gibbs == pytest.approx(3 * (np.log(2) + np.e))
     B = np.exp(2)
-    paper = utility.excess_risk_nonconvex_paper(1, 1, 1, 1, 2, dim=3, eps_dd=0.5)
+    paper = risks.excess_risk_nonconvex_paper(1, 1, 1, 1, 2, dim=3, eps_dd=0.5)
     assert paper == pytest.approx(np.sqrt(2 * B) + 3 * B + 3 * (np.log(2) + 2 * np.e))
 
 
@@ -49,30 +44,21 @@ def test_recursion_golden_values():
     V, kept = 4e-4 / 0.875, 0.75**8
     first = kept * (1 + V) + V * (1 - kept)
     second = 0.75**4 * (np.sqrt(first) + 0.02) ** 2 + V * (1 - 0.75**4)
-    found = utility.excess_risk_convex(
-        **UNIT, learn_steps=4, delete_steps=2, request=np.array([0, 1])
-    )
+    found = risks.excess_risk_convex(UNIT, 1, 4, 2, request=np.array([0, 1]))
     assert found == pytest.approx([first, second], rel=1e-13)
-    other = utility.excess_risk_convex(
-        **UNIT, learn_steps=4, delete_steps=2, request=0, init_variance=3.0
-    )
+    other = risks.excess_risk_convex(UNIT, 1, 4, 2, request=0, init_variance=3.0)
     assert other == pytest.approx(kept * 4 + V * (1 - kept), rel=1e-13)
 
 
 def test_the_papers_plan_meets_its_own_risk_and_the_recursion_is_tighter():
     for n, dim, eps_dp, smoothness, edits in [(100, 1, 1, 1, 1), (10**5, 20, 0.1, 30, 40)]:
-        bound = utility.excess_risk_convex_paper(4, 1, 1, smoothness, n, dim, eps_dp)
-        found = utility.excess_risk_convex(
-            1,
-            1,
-            smoothness,
-            16 / (eps_dp * n**2),
-            n,
+        bound = risks.excess_risk_convex_paper(4, 1, 1, smoothness, n, dim, eps_dp)
+        noise, step_size = 16 / (eps_dp * n**2), 1 / (2 + 2 * smoothness)
+        found = risks.excess_risk_convex(
+            Descent(4, 1, 1, smoothness, noise, n, step_size, edits),
             dim,
-            1 / (2 + 2 * smoothness),
-            utility.learn_steps_convex_paper(4, 1, smoothness, n, dim, eps_dp),
-            utility.delete_steps_convex_paper(4, 1, smoothness, dim, eps_dp, edits),
-            edits,
+            risks.learn_steps_convex_paper(4, 1, smoothness, n, dim, eps_dp),
+            risks.delete_steps_convex_paper(4, 1, smoothness, dim, eps_dp, edits),
             request=np.array([0, 1, np.inf]),
         )
         assert np.all(found < bound)
@@ -82,7 +68,7 @@ def test_the_papers_plan_meets_its_own_risk_and_the_recursion_is_tighter():
 
 
 def linear_cases(rng, size, requests):
-    """Random problems, and the exact excess risk of an adversarial stream for each."""
+    """Random runs, (d, K_L, K_U), and the exact excess risk of an adversarial stream for each."""
     l2, lipschitz = 10 ** rng.uniform(-2, 2, (2, size))
     smoothness = l2 * rng.choice([0, 1], size) * 10 ** rng.uniform(-1, 2, size)
     step_size = rng.uniform(0.01, 1, size) * 2 / (2 * l2 + smoothness)
@@ -95,44 +81,32 @@ def linear_cases(rng, size, requests):
     reach, shift = lipschitz / l2, 2 * edits * lipschitz / (l2 * n)
     target = reach * rng.choice([-1, 1], size)
     variance = noise / (l2 * (1 - step_size * l2 / 2))  # the start's, and stationary
-    mean, risks = np.zeros(size), []
+    mean, exact = np.zeros(size), []
     for i in range(requests + 1):
         if i:  # the edit that moves the minimiser farthest from the model, within its reach
             away = np.where(target > mean, 1, -1)
             away = np.where(np.abs(target + away * shift) > reach, -away, away)
             target = np.clip(target + away * shift, -reach, reach)
         mean = target + c ** np.where(i == 0, learn, delete) * (mean - target)
-        risks.append(l2 / 2 * ((mean - target) ** 2 + dim * variance))
-    arguments = {
-        "lipschitz": lipschitz,
-        "l2": l2,
-        "smoothness": smoothness,
-        "noise_variance": noise,
-        "n": n,
-        "dim": dim,
-        "step_size": step_size,
-        "learn_steps": learn,
-        "delete_steps": delete,
-        "edits_per_request": edits,
-    }
-    return arguments, np.array(risks)
+        exact.append(l2 / 2 * ((mean - target) ** 2 + dim * variance))
+    run = Descent(2, lipschitz, l2, smoothness, noise, n, step_size, edits)
+    return run, (dim, learn, delete), np.array(exact)
 
 
 def test_linear_risk_never_exceeds_the_recursion():
-    arguments, exact = linear_cases(np.random.default_rng(3), 4000, requests=8)
+    run, steps, exact = linear_cases(np.random.default_rng(3), 4000, requests=8)
     request = np.arange(9)[:, None]
-    bound = utility.excess_risk_convex(**arguments, request=request)
+    bound = risks.excess_risk_convex(run, *steps, request=request)
     assert np.all(exact <= bound * (1 + 1e-10))
-    supremum = np.maximum(bound[0], utility.excess_risk_convex(**arguments))
+    supremum = np.maximum(bound[0], risks.excess_risk_convex(run, *steps))
     assert np.all(bound <= supremum * (1 + 1e-10))
 
 
 def test_recursion_is_attained():
     # Far learned, no noise, minimisers marching one way: bias alone.
     n, edits, delete = 100, 3, 2
-    bound = utility.excess_risk_convex(
-        1, 1, 0, 1e-30, n, 1, 0.25, 500, delete, edits, request=np.arange(30)
-    )
+    run = Descent(2, 1, 1, 0, 1e-30, n, 0.25, edits)
+    bound = risks.excess_risk_convex(run, 1, 500, delete, request=np.arange(30))
     lag, exact = 0.0, [0.0]
     for _ in range(29):
         lag = 0.75**delete * (lag + 2 * edits / n)
@@ -142,17 +116,17 @@ def test_recursion_is_attained():
     l2, smoothness, noise = 0.3, 5.0, 0.7
     step_size, curvature = 2 / (2 * l2 + smoothness), l2 + smoothness
     exact = 4 * noise / (2 * (1 - step_size * curvature / 2))
-    floor = utility.excess_risk_floor(l2, smoothness, noise, 4, step_size)
+    run = Descent(2, 1, l2, smoothness, noise, 10, step_size)
+    floor = risks.excess_risk_floor(run, 4)
     assert floor == pytest.approx(exact, rel=1e-12)
-    limit = utility.excess_risk_convex(
-        1, l2, smoothness, noise, 10, 4, step_size, np.inf, np.inf, request=np.array([0, 5, np.inf])
-    )
+    request = np.array([0, 5, np.inf])
+    limit = risks.excess_risk_convex(run, 4, np.inf, np.inf, request=request)
     assert limit == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("step_size", [1e-6, 1e-4, 1e-2, 0.5])
 def test_late_requests_are_bounded_by_the_chord(step_size):
-    arguments = UNIT | {"step_size": step_size, "noise_variance": 1e-6}
+    run = replace(UNIT, step_size=step_size, noise_variance=1e-6)
     kept, V = (1 - step_size) ** 4, 1e-6 / (1 - step_size / 2)
     for learn in (0, 10**9):
         start = (1 - step_size) ** (2 * learn) + V
@@ -160,50 +134,37 @@ def test_late_requests_are_bounded_by_the_chord(step_size):
         for _ in range(3000):
             distance = np.sqrt(kept * (distance + 0.02) ** 2 + V * (1 - kept))
             exact.append(distance**2)
-        found = utility.excess_risk_convex(
-            **arguments, learn_steps=learn, delete_steps=2, request=np.arange(1, 3001)
-        )
+        found = risks.excess_risk_convex(run, 1, learn, 2, request=np.arange(1, 3001))
         assert np.all(found >= np.array(exact) * (1 - 1e-9))
         assert found == pytest.approx(exact, rel=1e-2)
 
 
 def test_without_deletion_steps_the_error_grows_by_a_shift_per_request():
-    found = utility.excess_risk_convex(
-        **UNIT, learn_steps=np.inf, delete_steps=0, request=np.array([0, 1, 10**6, np.inf])
-    )
+    request = np.array([0, 1, 10**6, np.inf])
+    found = risks.excess_risk_convex(UNIT, 1, np.inf, 0, request=request)
     m = np.sqrt(4e-4 / 0.875)
     assert found[:3] == pytest.approx([m**2, (m + 0.02) ** 2, (m + 2e4) ** 2])
     assert found[3] == np.inf
 
 
 def test_full_contraction_forgets_in_one_step():
-    arguments = UNIT | {"smoothness": 0, "step_size": 1.0}
-    risk = utility.excess_risk_convex(**arguments, learn_steps=1, delete_steps=1, request=3)
-    assert risk == pytest.approx(4e-4)
-    none = utility.excess_risk_convex(**arguments, learn_steps=0, delete_steps=1, request=0)
-    assert none == pytest.approx(0.5 + 4e-4)
-    del arguments["n"]
-    assert utility.learn_steps_convex(**arguments, target_excess_risk=0.01) == 1
-    assert utility.delete_steps_convex(**arguments, n=100, target_excess_risk=0.01) == 1
+    run = replace(UNIT, smoothness=0, step_size=1.0)
+    assert risks.excess_risk_convex(run, 1, 1, 1, request=3) == pytest.approx(4e-4)
+    assert risks.excess_risk_convex(run, 1, 0, 1, request=0) == pytest.approx(0.5 + 4e-4)
+    assert risks.learn_steps_convex(run, 1, target_excess_risk=0.01) == 1
+    assert risks.delete_steps_convex(run, 1, target_excess_risk=0.01) == 1
 
 
 def test_step_counts_are_least_for_their_target():
     rng = np.random.default_rng(5)
-    arguments, _ = linear_cases(rng, 500, requests=0)
-    for name in ("learn_steps", "delete_steps"):
-        del arguments[name]
-    floor = utility.excess_risk_floor(
-        *(arguments[k] for k in ("l2", "smoothness", "noise_variance", "dim", "step_size"))
-    )
+    run, (dim, *_), _ = linear_cases(rng, 500, requests=0)
+    floor = risks.excess_risk_floor(run, dim)
     target = floor * (1 + 10 ** rng.uniform(-3, 3, floor.size))
-    rest = {k: v for k, v in arguments.items() if k not in ("n", "edits_per_request")}
-    learn = utility.learn_steps_convex(**rest, target_excess_risk=target)
-    delete = utility.delete_steps_convex(**arguments, target_excess_risk=target)
+    learn = risks.learn_steps_convex(run, dim, target)
+    delete = risks.delete_steps_convex(run, dim, target)
 
     def risk(learn_steps, delete_steps, request):
-        return utility.excess_risk_convex(
-            **arguments, learn_steps=learn_steps, delete_steps=delete_steps, request=request
-        )
+        return risks.excess_risk_convex(run, dim, learn_steps, delete_steps, request)
 
     for request in (0, 1, 7, np.inf):
         assert np.all(risk(learn, delete, request) <= target * (1 + 1e-9))
@@ -255,12 +216,10 @@ def grids(count, seed):
 def test_gibbs_bounds_hold_by_quadrature():
     tightness = []
     for grid in grids(150, seed=7):
-        moment = utility.gibbs_second_moment(grid.lipschitz, **grid.constants)
+        moment = risks.gibbs_second_moment(grid.lipschitz, **grid.constants)
         assert grid.gibbs @ grid.theta**2 <= moment * (1 + 1e-9)
-        risk = utility.gibbs_excess_risk(
-            grid.lipschitz, smoothness=grid.smoothness, **grid.constants
-        )
-        paper = utility.gibbs_excess_risk_paper(smoothness=grid.smoothness, **grid.constants)
+        risk = risks.gibbs_excess_risk(grid.lipschitz, smoothness=grid.smoothness, **grid.constants)
+        paper = risks.gibbs_excess_risk_paper(smoothness=grid.smoothness, **grid.constants)
         assert grid.excess(grid.gibbs) <= risk <= paper
         tightness.append((grid.gibbs @ grid.theta**2) / moment)
     assert max(tightness) > 0.85
@@ -270,7 +229,7 @@ def test_second_moment_is_never_above_the_simple_forms():
     rng = np.random.default_rng(11)
     L, l2, b, s2 = 10 ** rng.uniform(-3, 3, (4, 3000))
     dim = rng.integers(1, 1000, 3000)
-    found = utility.gibbs_second_moment(L, l2, b, s2, dim)
+    found = risks.gibbs_second_moment(L, l2, b, s2, dim)
     with np.errstate(over="ignore"):
         simple = (
             ((L + np.sqrt(L**2 + 4 * l2 * dim * s2)) / (2 * l2)) ** 2,
@@ -285,20 +244,20 @@ def test_second_moment_is_never_above_the_simple_forms():
 def test_second_moment_solves_its_equation():
     # A huge L leaves the entropy form: y - 1 - log y = (2/d) min{2b/σ², b²/(2σ⁴)}, y = λ m²/(dσ²).
     ratio = np.array([1e-6, 1e-3, 1.0, 50.0, 1e4])
-    y = 3.0 * utility.gibbs_second_moment(1e15, 3.0, 2 * ratio, 2.0, 4) / (4 * 2.0)
+    y = 3.0 * risks.gibbs_second_moment(1e15, 3.0, 2 * ratio, 2.0, 4) / (4 * 2.0)
     assert y - 1 - np.log(y) == pytest.approx(np.minimum(2 * ratio, ratio**2 / 2) / 2, rel=1e-3)
 
 
 def test_gibbs_golden_values():
     # Bounded so loosely that E⟨θ, ∇ℒ⟩ = dσ² decides; a linear loss has E‖θ‖² = 2 here.
-    moment = utility.gibbs_second_moment(1, 1, 1e9, 1, 1)
+    moment = risks.gibbs_second_moment(1, 1, 1e9, 1, 1)
     assert moment == pytest.approx(((1 + np.sqrt(5)) / 2) ** 2)
-    risk = utility.gibbs_excess_risk(1, 1, 3, 1e9, 1, 1)
+    risk = risks.gibbs_excess_risk(1, 1, 3, 1e9, 1, 1)
     assert risk == pytest.approx((1 + np.log(4 * moment)) / 2)
     # Noise so large that the loss hardly matters: ‖θ‖² alone decides.
-    moment = utility.gibbs_second_moment(1, 2, 0.5, 1e4, 7)
+    moment = risks.gibbs_second_moment(1, 2, 0.5, 1e4, 7)
     assert moment == pytest.approx(7e4 / 2, rel=1e-4)
-    risk = utility.gibbs_excess_risk(1, 2, 100, 0.5, 1e4, 7)
+    risk = risks.gibbs_excess_risk(1, 2, 100, 0.5, 1e4, 7)
     assert risk == pytest.approx(1 + moment, rel=1e-12)
 
 
@@ -315,7 +274,7 @@ def test_released_models_on_a_grid():
         kernel = np.exp(-((theta[:, None] - moved[None, :]) ** 2) / (2 * width))
         kernel /= kernel.sum(0)
         gibbs, loss = grid.normalise(-grid.loss[::8] / grid.noise_variance), grid.loss[::8]
-        moment = utility.released_second_moment(
+        moment = risks.released_second_moment(
             grid.lipschitz, grid.l2, grid.noise_variance, 1, step_size
         )
         for _ in range(6):
@@ -324,7 +283,7 @@ def test_released_models_on_a_grid():
             with np.errstate(divide="ignore", invalid="ignore"):
                 divergence = np.nansum(law * np.log(law / gibbs))
             assert law @ theta**2 <= moment * (1 + 1e-6)
-            risk = utility.excess_risk_nonconvex(
+            risk = risks.excess_risk_nonconvex(
                 grid.lipschitz,
                 smoothness=grid.smoothness,
                 step_size=step_size,
@@ -337,7 +296,7 @@ def test_released_models_on_a_grid():
 def test_released_second_moment_is_attained():
     # A loss of constant slope L, started at its own stationary law's second moment.
     L, l2, noise, dim, step_size = 2.0, 0.5, 0.3, 3, 0.4
-    moment = utility.released_second_moment(L, l2, noise, dim, step_size)
+    moment = risks.released_second_moment(L, l2, noise, dim, step_size)
     once = (
         (1 - step_size * l2) * np.sqrt(moment) + step_size * L
     ) ** 2 + 2 * step_size * noise * dim
@@ -349,17 +308,17 @@ def test_nonconvex_bound_is_never_above_gibbs_plus_transport_and_tends_to_gibbs(
     L, l2, smoothness, b, s2 = 10 ** rng.uniform(-2, 2, (5, 3000))
     dim, eps = rng.integers(1, 100, 3000), 10 ** rng.uniform(-12, 3, 3000)
     step_size = 1e-9 / (l2 + smoothness)
-    gibbs = utility.gibbs_excess_risk(L, l2, smoothness, b, s2, dim)
-    m = np.sqrt(utility.gibbs_second_moment(L, l2, b, s2, dim))
+    gibbs = risks.gibbs_excess_risk(L, l2, smoothness, b, s2, dim)
+    m = np.sqrt(risks.gibbs_second_moment(L, l2, b, s2, dim))
     with np.errstate(over="ignore"):
         W = np.sqrt(2 * s2 / l2 * eps) * np.exp(b / s2)
         transported = gibbs + (L + l2 * m) * W + l2 / 2 * W**2
-        found = utility.excess_risk_nonconvex(L, l2, smoothness, b, s2, dim, step_size, eps)
-        paper = utility.excess_risk_nonconvex_paper(L, l2, smoothness, b, s2, dim, eps)
+        found = risks.excess_risk_nonconvex(L, l2, smoothness, b, s2, dim, step_size, eps)
+        paper = risks.excess_risk_nonconvex_paper(L, l2, smoothness, b, s2, dim, eps)
     assert np.all(found <= transported * (1 + 1e-9))
     assert np.all(found <= paper * (1 + 1e-9))
     assert np.all(found >= gibbs * (1 - 1e-9))
-    still = utility.excess_risk_nonconvex(L, l2, smoothness, b, s2, dim, step_size, 0)
+    still = risks.excess_risk_nonconvex(L, l2, smoothness, b, s2, dim, step_size, 0)
     assert still == pytest.approx(gibbs, rel=1e-9)
 
 
@@ -381,7 +340,7 @@ def test_the_entropy_of_a_law_close_to_gibbs_is_not_understated(ratio):
     square = noise_variance / l2 * y
     risk = noise_variance * (eps + (1 + np.log((l2 + smoothness) * square / noise_variance)) / 2)
     risk = min(risk, 2 * ratio * noise_variance + l2 * square / 2)
-    found = utility.excess_risk_nonconvex(
+    found = risks.excess_risk_nonconvex(
         1e9, l2, smoothness, ratio * noise_variance, noise_variance, 1, 1e-9, eps
     )
     assert risk <= found <= risk * 1.1
@@ -390,11 +349,11 @@ def test_the_entropy_of_a_law_close_to_gibbs_is_not_understated(ratio):
 
 def test_paper_nonconvex_risk_is_vacuous_and_overflows_quietly():
     for noise_variance in 10 ** np.linspace(-4, 4, 50):
-        paper = utility.excess_risk_nonconvex_paper(1, 1, 1, 1, noise_variance, 3, 0.1)
+        paper = risks.excess_risk_nonconvex_paper(1, 1, 1, 1, noise_variance, 3, 0.1)
         assert paper >= 2 * np.e * 3
-    assert utility.excess_risk_nonconvex_paper(1, 1, 1, 1e4, 1, 3, 0.0) == np.inf
-    assert utility.gibbs_excess_risk_paper(1, 1, 1e4, 1, 3) == np.inf
-    assert np.isfinite(utility.excess_risk_nonconvex(1, 1, 1, 1e4, 1, 3, 1e-9, 0.1))
+    assert risks.excess_risk_nonconvex_paper(1, 1, 1, 1e4, 1, 3, 0.0) == np.inf
+    assert risks.gibbs_excess_risk_paper(1, 1, 1e4, 1, 3) == np.inf
+    assert np.isfinite(risks.excess_risk_nonconvex(1, 1, 1, 1e4, 1, 3, 1e-9, 0.1))
 
 
 # Extreme magnitudes.
@@ -427,16 +386,14 @@ def ordered(low, high):
 @given(problem, step_counts, step_counts, st.floats(0, 1), step_counts)
 def test_recursion_is_finite_and_monotone(p, learn, delete, share, request):
     p = scaled(p)
-    edits = max(1, np.floor(share * p["n"]))
+    p["records"] = max(1, np.floor(share * p["n"]))
 
     def risk(**changes):
-        arguments = p | {
-            "learn_steps": learn,
-            "delete_steps": delete,
-            "edits_per_request": edits,
-            "request": request,
-        }
-        return utility.excess_risk_convex(**(arguments | changes))
+        arguments = p | {"learn_steps": learn, "delete_steps": delete, "request": request}
+        arguments |= changes
+        names = ("dim", "learn_steps", "delete_steps", "request")
+        rest = [arguments.pop(name) for name in names]
+        return risks.excess_risk_convex(Descent(2, **arguments), *rest)
 
     base = risk()
     assert isinstance(base, float)
@@ -461,15 +418,15 @@ def test_nonconvex_bounds_are_finite_and_monotone(p, log_ratio, log_eps):
     p = scaled(p)
     del p["n"]
     bound, eps_dd = p["noise_variance"] * 10**log_ratio, 10**log_eps
-    released = utility.excess_risk_nonconvex(**p, bound=bound, eps_dd=eps_dd)
+    released = risks.excess_risk_nonconvex(**p, bound=bound, eps_dd=eps_dd)
     assert np.isfinite(released)
-    assert ordered(released, utility.excess_risk_nonconvex(**p, bound=bound, eps_dd=2 * eps_dd))
-    assert ordered(released, utility.excess_risk_nonconvex(**p, bound=2 * bound, eps_dd=eps_dd))
+    assert ordered(released, risks.excess_risk_nonconvex(**p, bound=bound, eps_dd=2 * eps_dd))
+    assert ordered(released, risks.excess_risk_nonconvex(**p, bound=2 * bound, eps_dd=eps_dd))
     del p["step_size"]
-    gibbs = utility.gibbs_excess_risk(**p, bound=bound)
+    gibbs = risks.gibbs_excess_risk(**p, bound=bound)
     assert ordered(gibbs, released)
-    assert ordered(gibbs, utility.gibbs_excess_risk(**p, bound=2 * bound))
-    assert released <= utility.excess_risk_nonconvex_paper(**p, bound=bound, eps_dd=eps_dd) * 1.0001
+    assert ordered(gibbs, risks.gibbs_excess_risk(**p, bound=2 * bound))
+    assert released <= risks.excess_risk_nonconvex_paper(**p, bound=bound, eps_dd=eps_dd) * 1.0001
 
 
 @settings(max_examples=100, deadline=None)
@@ -478,17 +435,16 @@ def test_paper_and_inverse_step_counts_are_whole_and_monotone(p, log_eps, log_ta
     p = scaled(p)
     eps, edits = 10**log_eps, max(1, np.floor(share * p["n"]))
     shape = {"l2": p["l2"], "smoothness": p["smoothness"], "dim": p["dim"]}
-    learn = utility.learn_steps_convex_paper(order, n=p["n"], eps_dp=eps, **shape)
-    more = utility.learn_steps_convex_paper(order, n=2 * p["n"], eps_dp=eps, **shape)
+    learn = risks.learn_steps_convex_paper(order, n=p["n"], eps_dp=eps, **shape)
+    more = risks.learn_steps_convex_paper(order, n=2 * p["n"], eps_dp=eps, **shape)
     assert 0 <= learn <= more
-    delete = utility.delete_steps_convex_paper(order, eps_dp=eps, edits_per_request=edits, **shape)
+    delete = risks.delete_steps_convex_paper(order, eps_dp=eps, edits_per_request=edits, **shape)
     assert 0 < delete == np.floor(delete)
-    floor = utility.excess_risk_floor(
-        noise_variance=p["noise_variance"], step_size=p["step_size"], **shape
-    )
+    dim = p.pop("dim")
+    run = Descent(order, **p, records=edits)
+    floor = risks.excess_risk_floor(run, dim)
     target = floor * (1 + 10**log_target)
-    needed = utility.delete_steps_convex(**p, target_excess_risk=target, edits_per_request=edits)
-    fewer = utility.delete_steps_convex(**p, target_excess_risk=2 * target, edits_per_request=edits)
+    needed, fewer = (risks.delete_steps_convex(run, dim, t) for t in (target, 2 * target))
     assert 1 <= fewer <= needed < np.inf
 
 
@@ -499,27 +455,25 @@ def test_paper_and_inverse_step_counts_are_whole_and_monotone(p, log_eps, log_ta
     ("call", "message"),
     [
         (
-            lambda: utility.excess_risk_convex(
-                **(UNIT | {"step_size": 0.7}), learn_steps=1, delete_steps=1
-            ),
+            lambda: risks.excess_risk_convex(replace(UNIT, step_size=0.7), 1, 1, 1),
             "step_size = 0.69999999999999996 is not at most 2/(2λ+β) = 0.66666666666666663",
         ),
         (
-            lambda: utility.excess_risk_noisy_gd(1, 1, 1, 1, 0.5, 1, 1),
+            lambda: risks.excess_risk_noisy_gd(replace(UNIT, step_size=0.5), 1, 1, 1),
             "step_size = 0.5 is not below 1/(λ+β) = 0.5",
         ),
         (
-            lambda: utility.delete_steps_convex(**UNIT, target_excess_risk=1e-4),
+            lambda: risks.delete_steps_convex(UNIT, 1, target_excess_risk=1e-4),
             "target_excess_risk = 0.0001 is not above 0.000457143, the least that this noise "
             "allows; give a larger target, or less noise (more records, or a larger budget).",
         ),
         (
-            lambda: utility.minimiser_shift(1, 1, 10, 11),
+            lambda: risks.minimiser_shift(1, 1, 10, 11),
             "edits_per_request = 11 exceeds n = 10, but a request replaces distinct records; "
             "give edits_per_request ≤ n.",
         ),
         (
-            lambda: utility.excess_risk_nonconvex(1, 1, 1, 1, 1, 1, 2.0, 0.1),
+            lambda: risks.excess_risk_nonconvex(1, 1, 1, 1, 1, 1, 2.0, 0.1),
             "step_size · l2 = 2 is above 1, which this bound does not allow; "
             "give a step size of at most 1/l2.",
         ),
@@ -532,6 +486,6 @@ def test_refusals(call, message):
 
 def test_bad_input_is_named():
     with pytest.raises(InputError, match="noise_variance = 0 is not a positive finite number"):
-        utility.excess_risk_floor(1, 1, 0, 1, 0.1)
+        risks.excess_risk_floor(replace(UNIT, noise_variance=0), 1)
     with pytest.raises(InputError, match="order = 1 is not a Rényi order"):
-        utility.excess_risk_convex_paper(1, 1, 1, 1, 10, 1, 1)
+        risks.excess_risk_convex_paper(1, 1, 1, 1, 10, 1, 1)

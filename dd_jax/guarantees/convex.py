@@ -1,0 +1,351 @@
+"""Noisy gradient descent on a convex loss: what it tells of a record that stays, or that is gone.
+
+One step is θ ← θ - η∇ℒ(θ) + N(0, 2ησ² I). A bound is a function of one `Descent` and of step
+counts; `numpy.inf` steps give the supremum over steps. Adjacency is replace-one with n fixed, so
+the mean gradient has sensitivity 2L/n. Every ε here is linear in the order, holds both ways, and is
+ε(1)/σ². Write c = 1-ηλ.
+
+Privacy is about a record that stays. Deletion (`dfn:deletion`) is about one that was present for
+K_I steps (`present`, counted from its first insertion to its last deletion), after which the
+curator took K_U steps without it; the comparator is the run on the neighbouring database that never
+held the record. For `records` rows judged jointly (all of one person's, or all of one request's)
+every ε grows by r², and the clock runs from the last of their deletions (erratum E10).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dd_jax.errors import InputError
+from dd_jax.guarantees import checks, renyi
+
+
+@dataclass(frozen=True)
+class Descent:
+    """All that a bound on noisy gradient descent depends on, but for the steps.
+
+    Fields are numbers or arrays that broadcast; they are checked once, here. Only the condition on
+    the step size is left to each bound, as it differs between them.
+
+    Attributes:
+        order: q > 1, the Rényi order.
+        lipschitz: L, or the clipping norm.
+        l2: λ. smoothness: β, which only bounds the step size; it has no default, as 0 is right for
+            a linear loss alone. `numpy.inf` says that nothing is known: `privacy_lipschitz` and the
+            run sums need neither λ nor β, every other bound is then refused.
+        noise_variance: σ². n: number of records. step_size: η.
+        records: r, how many records are judged jointly, or in a risk bound edited by one request.
+    """
+
+    order: Any
+    lipschitz: Any
+    l2: Any
+    smoothness: Any
+    noise_variance: Any
+    n: Any
+    step_size: Any
+    records: Any = 1
+
+    def __post_init__(self):
+        checked = {
+            "order": checks.order(self.order),
+            "lipschitz": checks.nonnegative("lipschitz", self.lipschitz),
+            "l2": checks.nonnegative("l2", self.l2),
+            "smoothness": checks.nonnegative("smoothness", self.smoothness),
+            "noise_variance": checks.positive("noise_variance", self.noise_variance),
+            "n": checks.count("n", self.n),
+            "step_size": checks.positive("step_size", self.step_size),
+            "records": checks.count("records", self.records),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, checks.plain(value))
+
+    def strictly_stable(self) -> None:
+        """Refuse unless η < 1/(λ+β), which the paper's proof needs."""
+        checks.step_size_strict(self.step_size, self.l2, self.smoothness)
+
+    def stable(self) -> None:
+        """Refuse unless η ≤ 2/(2λ+β): every step is then a (1-ηλ)-Lipschitz map."""
+        checks.step_size_optimal(self.step_size, self.l2, self.smoothness)
+
+
+# --- records that stay --------------------------------------------------------------------------
+
+
+def privacy_lipschitz(run: Descent, steps):
+    """Rényi DP of K noisy steps for any Lipschitz loss, by composition.
+
+    ε = q L² η K / (σ² n²)
+
+    Guarantee: (q, ε)-Rényi DP of the last model and of all K iterates jointly, adaptively too.
+    Assumes: L-Lipschitz (or clipped) gradients; replace-one. `thm:abadi`.
+    """
+    steps = checks.steps("steps", steps)
+    return checks.plain(checks.product(*_square_over_noise(run), run.step_size, steps))
+
+
+def privacy_convex(run: Descent, steps):
+    """Rényi DP of K noisy steps for convex smooth losses, as the paper states it.
+
+    ε = 4 q L² / (λ σ² n²) · (1 - exp(-λ η K / 2))
+
+    Guarantee: (q, ε)-Rényi DP of the last model.
+    Assumes: convex, L-Lipschitz, β-smooth loss; η < 1/(λ+β); a start independent of the data.
+    `thm:chourasia`; looser than `privacy_lipschitz` for few steps.
+    """
+    run.strictly_stable()
+    decay = checks.product(0.5, run.step_size, run.l2, checks.steps("steps", steps))
+    return checks.plain(checks.product(4, _scale(run, run.l2), -np.expm1(-decay)))
+
+
+def privacy_paper(run: Descent, steps):
+    """The smaller of the paper's two bounds: `privacy_lipschitz` and `privacy_convex`.
+
+    Guarantee: (q, ε)-Rényi DP of the last model.
+    Assumes: what `privacy_convex` assumes. `thm:abadi`, `thm:chourasia`.
+    """
+    return checks.plain(np.minimum(privacy_lipschitz(run, steps), privacy_convex(run, steps)))
+
+
+def privacy_unrelaxed(run: Descent, steps):
+    """The paper's proof without its last relaxation, or composition where that is smaller.
+
+    ε = min{2 q L² / (c₁ σ² n²) · (1 - exp(-c₁ η K)), q L² η K / (σ² n²)},  c₁ = λ(1 - ηλ/2)
+
+    Guarantee: (q, ε)-Rényi DP of the last model.
+    Assumes: convex, L-Lipschitz, β-smooth loss; η < 1/(λ+β); a start independent of the data.
+    From the proof of `thm:chourasia` (see `thm:data_deletion_convex`) and `thm:abadi`.
+    """
+    run.strictly_stable()
+    rate = log_sobolev(run.step_size, run.l2)
+    decay = checks.product(rate, run.step_size, checks.steps("steps", steps))
+    convex = checks.product(2, _scale(run, rate), -np.expm1(-decay))
+    return checks.plain(np.minimum(convex, privacy_lipschitz(run, steps)))
+
+
+def privacy_optimal(run: Descent, steps):
+    """Rényi DP of K noisy steps for convex smooth losses; no smaller bound is true.
+
+    ε = q L² (2 - ηλ) / (λ σ² n²) · (1 - c^K) / (1 + c^K)
+
+    Guarantee: (q, ε)-Rényi DP of the last model from any start that is independent of the data, and
+    μ-GDP with μ = √(2ε/q).
+    Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2/(2λ+β).
+    Attained by the linear loss from a fixed start. Tightens `thm:chourasia` and `thm:abadi`.
+    """
+    run.stable()
+    exponent = contraction_exponent(run.step_size, run.l2, checks.steps("steps", steps))
+    return checks.plain(checks.product(_supremum(run), np.tanh(-exponent / 2)))
+
+
+def privacy_optimal_mu(run: Descent, steps):
+    """Gaussian DP of K noisy steps: μ = √(2ε/q) with the ε of `privacy_optimal`.
+
+    Guarantee: μ-GDP of the last model, hence exact (ε, δ) by `renyi.gdp_epsilon`.
+    Assumes: what `privacy_optimal` assumes.
+    """
+    return renyi.gdp_from_linear_renyi(2, privacy_optimal(replace(run, order=2), steps))
+
+
+def privacy_lipschitz_mu(run: Descent, steps):
+    """Gaussian DP of K noisy steps for any Lipschitz loss: μ = √(2 L² η K / (σ² n²)).
+
+    Guarantee: μ-GDP of all K iterates jointly (K Gaussian mechanisms composed).
+    Assumes: what `privacy_lipschitz` assumes. `thm:abadi`.
+    """
+    return renyi.gdp_from_linear_renyi(2, privacy_lipschitz(replace(run, order=2), steps))
+
+
+# --- records that go ----------------------------------------------------------------------------
+
+
+def deletion_paper(run: Descent, steps):
+    """Rényi bound on what remains of a deleted record, as the paper states it.
+
+    ε(K_U) = 4 q L² / (λ σ² n²) · exp(-ηλK_U/2)
+
+    Guarantee: (q, ε)-data-deletion for every non-adaptive requester.
+    Assumes: convex, L-Lipschitz, β-smooth loss; η < 1/(λ+β); replace-one.
+    `thm:data_deletion_convex`.
+    """
+    before = privacy_convex(run, np.inf)
+    kept = checks.decay(0.5, run.step_size, run.l2, checks.steps("steps", steps))
+    return checks.plain(checks.product(before, kept))
+
+
+def deletion_unrelaxed(run: Descent, steps, present=np.inf):
+    """Rényi bound on what remains of a deleted record, by the paper's proof without relaxations.
+
+    ε(K_U) = 2 q L² / (c₁ σ² n²) · (1 - exp(-c₁ηK_I)) · exp(-2c₁ηK_U),  c₁ = λ(1 - ηλ/2)
+
+    After the deletion both runs drift alike, so the divergence falls at twice the stated rate.
+
+    Guarantee: (q, ε)-data-deletion for every non-adaptive requester.
+    Assumes: convex, L-Lipschitz, β-smooth loss; η < 1/(λ+β); replace-one.
+    From the proof of `thm:data_deletion_convex`.
+    """
+    before = privacy_unrelaxed(run, present)
+    rate = log_sobolev(run.step_size, run.l2)
+    kept = checks.decay(2, rate, run.step_size, checks.steps("steps", steps))
+    return checks.plain(checks.product(before, kept))
+
+
+def deletion_optimal(run: Descent, steps, present=np.inf):
+    """Rényi bound on what remains of a deleted record, for convex smooth losses.
+
+    ε(K_U) = q L² (2 - ηλ) / (λ σ² n²) · (1 - ηλ)^(2 K_U)
+
+    and, for a record that was present for K_I steps only, times (1 - c^K_I)² / (1 - c^(2(K_I +
+    K_U))).
+
+    Guarantee: (q, ε)-data-deletion for every non-adaptive requester, from any start, and μ-GDP with
+    μ = √(2ε/q).
+    Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2 / (2λ + β); replace-one.
+    Attained by the linear loss from a fixed start. Tightens `thm:data_deletion_convex`.
+    """
+    run.stable()
+    steps, present = checks.steps("steps", steps), checks.steps("present", present)
+
+    def exponent(num_steps):
+        return contraction_exponent(run.step_size, run.l2, num_steps)
+
+    # Factors, as their product may underflow where the bound does not.
+    came = -np.expm1(exponent(present))
+    with np.errstate(all="ignore"):
+        share = np.minimum(came / -np.expm1(2 * exponent(present + steps)), 1.0)
+    share = np.where(present == 0, 0.0, share)
+    kept = checks.power(2 * exponent(steps))
+    return checks.plain(checks.product(_supremum(run), came, share, kept))
+
+
+def deletion_optimal_mu(run: Descent, steps, present=np.inf):
+    """Gaussian DP bound on what remains of a deleted record: √(2ε/q), ε of `deletion_optimal`.
+
+    Guarantee: telling the run from its neighbour is at least as hard as N(0, 1) from N(μ, 1), for
+    every non-adaptive requester.
+    Assumes: what `deletion_optimal` assumes.
+    """
+    return renyi.gdp_from_linear_renyi(2, deletion_optimal(replace(run, order=2), steps, present))
+
+
+# --- inverses: noise and steps for a budget -----------------------------------------------------
+
+
+def least_noise(bound: Callable, run: Descent, eps, steps=np.inf):
+    """The least σ² for which a privacy bound is at most eps; the run's own σ² does not matter.
+
+    Every bound is ε(1)/σ², so σ² = ε(1)/eps. For any number of steps that is
+
+    - `privacy_lipschitz`: q L² η K / (eps n²), infinite for endless steps;
+    - `privacy_paper`: 4 q L² / (λ eps n²). `thm:unlearning_accuracy_convex`;
+    - `privacy_unrelaxed`: 2 q L² / (λ(1 - ηλ/2) eps n²);
+    - `privacy_optimal`: q L² (2 - ηλ) / (λ eps n²). For μ-GDP give order 2 and eps = μ².
+    """
+    unit = bound(replace(run, noise_variance=1.0), steps)
+    eps = checks.positive("eps", eps)
+    up = 1 + 16 * np.finfo(np.float64).eps  # so that the bound at this σ² is at most eps
+    return checks.plain(checks.product(unit, up, _inverse(eps)))
+
+
+def fewest_steps(bound: Callable, run: Descent, eps, present=np.inf):
+    """The fewest steps K_U, at least 0, for which a deletion bound is at most eps.
+
+    Each bound is ε(K) = ε(0) y (1-x) / (1-xy) with y = e^(-rate·K), and x = c^(2K_I) for a record
+    that was present for K_I steps only, else 0. So K_U = ⌈log(ε(0)/eps (1-x) + x) / rate⌉:
+
+    - `deletion_paper`: ⌈2/(ηλ) · log(4qL² / (λ σ² n² eps))⌉. `thm:data_deletion_convex`;
+    - `deletion_unrelaxed`: ⌈log(ε(0)/eps) / (2c₁η)⌉;
+    - `deletion_optimal`: ⌈log(ε_dp/eps) / (-2 log(1-ηλ))⌉. For μ-GDP give order 2 and eps = μ².
+    """
+    rate, log_x = _fall(bound, run, present)
+    eps = checks.positive("eps", eps)
+    known = {} if bound is deletion_paper else {"present": present}
+    start = bound(run, 0, **known)
+    with np.errstate(all="ignore"):
+        inverse = checks.product(start, 1 / eps, -np.expm1(log_x)) + np.exp(log_x)
+        steps = np.ceil(np.log(inverse) / rate)
+    steps = np.where(np.isnan(steps), np.inf, np.maximum(steps, 0.0))
+    for _ in range(2):  # rounding may have put the ceiling one off, either way
+        steps = np.where(bound(run, steps, **known) > eps, steps + 1, steps)
+    fewer = np.maximum(steps - 1, 0.0)
+    return checks.plain(np.where(bound(run, fewer, **known) <= eps, fewer, steps))
+
+
+def _fall(bound, run, present):
+    """The rate at which a deletion bound falls per step, and log x of `fewest_steps`."""
+    if bound is deletion_optimal:
+        run.stable()
+        log_c, past = (
+            contraction_exponent(run.step_size, run.l2, k)
+            for k in (1, checks.steps("present", present))
+        )
+        return -2 * log_c, 2 * past
+    if bound is deletion_unrelaxed:
+        return checks.product(2, log_sobolev(run.step_size, run.l2), run.step_size), -np.inf
+    if bound is deletion_paper and np.all(np.isinf(present)):
+        return checks.product(0.5, run.step_size, run.l2), -np.inf
+    raise InputError(
+        f"{getattr(bound, '__name__', bound)} has no known fewest steps with present = {present}; "
+        f"give deletion_optimal or deletion_unrelaxed, or deletion_paper without present."
+    )
+
+
+class Accountant(NamedTuple):
+    """One way to account: its two bounds and its default step size times λ+β."""
+
+    privacy: Callable
+    deletion: Callable
+    default_step: float
+
+
+ACCOUNTANTS = {
+    "paper": Accountant(privacy_paper, deletion_paper, 0.5),
+    "unrelaxed": Accountant(privacy_unrelaxed, deletion_unrelaxed, 0.5),
+    "optimal": Accountant(privacy_optimal, deletion_optimal, 1.0),
+}
+
+
+# --- what the bounds are made of ----------------------------------------------------------------
+
+
+def log_sobolev(step_size, l2):
+    """c₁ = λ(1 - ηλ/2), the log-Sobolev constant of every iterate (`lem:lsi_tracing`)."""
+    return l2 * (1 - step_size * l2 / 2)
+
+
+def contraction_exponent(step_size, l2, num_steps):
+    """K log(1 - ηλ), so that c^K is its exp and 1 - c^K minus its expm1; c⁰ = 1 even for c = 0."""
+    product = np.clip(checks.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
+    with np.errstate(all="ignore"):
+        log_c = np.log1p(-product)
+        exponent = num_steps * log_c
+        # Finitely many steps of c > 0 leave something, also where K log c overflows.
+        endless = np.isinf(num_steps) | (product == 1)
+        exponent = np.where(endless, exponent, np.maximum(exponent, -1e300))
+        return np.where(num_steps == 0, 0.0, exponent)
+
+
+def _supremum(run):
+    """q L² r² (2 - ηλ) / (λ σ² n²): `privacy_optimal` for any number of steps."""
+    return checks.product(2 - np.clip(run.step_size * run.l2, 0.0, 1.0), _scale(run, run.l2))
+
+
+def _scale(run, rate):
+    """q L² r² / (rate σ² n²)."""
+    return checks.product(*_square_over_noise(run), _inverse(checks.positive("l2", rate)))
+
+
+def _square_over_noise(run):
+    """Factors of q (Lr/n)² / σ²: Lr/n is half of how far replacing r records moves the gradient.
+
+    Factors, as their product may underflow where the bound does not.
+    """
+    half = (run.lipschitz, 1 / run.n, run.records)
+    return run.order, *half, *half, _inverse(run.noise_variance)
+
+
+def _inverse(x):
+    with np.errstate(all="ignore"):
+        return 1 / x

@@ -1,0 +1,472 @@
+"""Excess empirical risk err(Θ; D) = E[ℒ_D(Θ)] - min ℒ_D of learned and edited models.
+
+Convex losses: a recursion on the distance to the minimiser, and the paper's lemmas and theorem,
+which it tightens. Bounded non-convex losses: the paper's bounds, which are vacuous (erratum E3),
+and bounds without the factor exp(b/σ²). M = λ+β, κ = M/λ, c = 1-ηλ, B = exp(4b/σ²).
+
+A bound on a run takes a `Descent`, whose `records` is r, the records that one request edits; its
+order does not matter here. What depends on the constants of the problem alone takes those.
+"""
+
+import numpy as np
+
+from dd_jax.errors import CertificateRefused
+from dd_jax.guarantees import checks
+from dd_jax.guarantees.convex import Descent
+
+_ROUNDING = 1e-14
+_EXACT_REQUESTS = 200  # requests iterated one by one before the chord bound takes over
+
+
+# --- convex losses: the recursion -----------------------------------------------------------------
+
+
+@checks.quiet
+def minimiser_shift(lipschitz, l2, n, edits_per_request=1):
+    """How far replacing r records can move the minimiser of ℒ.
+
+    ‖θ*_D - θ*_{D∘u}‖ ≤ 2 r L / (λ n)
+
+    Guarantee: for every database and edit; attained by the linear loss.
+    Assumes: convex, L-Lipschitz loss.
+    Halves the constant in the proof of `lem:excess_risk_after_edit` (erratum E11).
+    """
+    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
+    share = checks.edited_share(n, edits_per_request)
+    return checks.plain(checks.product(2, share, lipschitz, 1 / l2))
+
+
+@checks.quiet
+def stationary_variance(l2, noise_variance, step_size):
+    """Variance per coordinate at which noise and contraction balance, and the default start's.
+
+    V = σ² / (λ (1 - ηλ/2))
+
+    Assumes: ηλ ≤ 1. The initialisation of `thm:unlearning_accuracy_convex`.
+    """
+    l2, step_size = checks.positive("l2", l2), checks.positive("step_size", step_size)
+    return checks.plain_bound(
+        checks.positive("noise_variance", noise_variance) / (l2 * (1 - step_size * l2 / 2))
+    )
+
+
+@checks.quiet
+def excess_risk_floor(run: Descent, dim):
+    """What `excess_risk_convex` tends to with ever more steps.
+
+    (M/2) d V with V = σ² / (λ (1 - ηλ/2))
+
+    Assumes: convex, β-smooth loss; η ≤ 2/(2λ+β).
+    """
+    run.stable()
+    variance = stationary_variance(run.l2, run.noise_variance, run.step_size)
+    return checks.plain(checks.product(0.5, _curvature(run), checks.count("dim", dim), variance))
+
+
+@checks.quiet
+def excess_risk_convex(
+    run: Descent, dim, learn_steps, delete_steps, request=np.inf, init_variance=None
+):
+    """Excess risk of the model released after request i, for convex smooth losses.
+
+    m_0² = c^(2 K_L) (L²/λ² + d v₀) + d V (1 - c^(2 K_L)),   V = σ² / (λ (1 - ηλ/2)),
+    m_i² = c^(2 K_U) (m_{i-1} + 2rL/(λn))² + d V (1 - c^(2 K_U)),
+    err(Θ̂_i; D_i) ≤ (M/2) m_i²
+
+    `request=0` is the learned model, `request=numpy.inf` the limit i → ∞ in closed form. The bound
+    is monotone in i, so the larger of these two covers every request; with K_U = 0 it has no limit.
+
+    Guarantee: E‖Θ̂_i - θ*_i‖² ≤ m_i² for every r-requester, adaptive ones too.
+    Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2/(2λ+β); start N(0, v₀ I), v₀ = V by default.
+    Tightens `thm:unlearning_accuracy_convex`, part 3.
+    """
+    spread = _spread(run, dim)
+    start = _start_square(run, dim, spread, init_variance)
+    shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records)
+    kept, lost = _decay(run.step_size * run.l2, checks.steps("learn_steps", learn_steps))
+    distance = np.hypot(np.sqrt(kept) * np.sqrt(start), np.sqrt(lost) * np.sqrt(spread))
+    kept, lost = _decay(run.step_size * run.l2, checks.steps("delete_steps", delete_steps))
+    distance = _iterate(distance, kept, lost, shift, spread, checks.steps("request", request))
+    return checks.plain(checks.product(0.5, _curvature(run), distance, distance))
+
+
+@checks.quiet
+def learn_steps_convex(run: Descent, dim, target_excess_risk, init_variance=None):
+    """Least K_L for which `excess_risk_convex` puts the learned model within a target excess risk.
+
+    c^(2 K_L) ≤ (m² - dV) / (L²/λ² + d v₀ - dV),   m² = 2 target / M
+
+    Assumes: as `excess_risk_convex`; a target that is not above `excess_risk_floor` is refused.
+    """
+    spread = _spread(run, dim)
+    start = _start_square(run, dim, spread, init_variance)
+    target = _target_square(target_excess_risk, _curvature(run), spread)
+    return checks.plain(_steps_to(run.step_size * run.l2, start - target, target - spread))
+
+
+@checks.quiet
+def delete_steps_convex(run: Descent, dim, target_excess_risk):
+    """Least K_U that keeps every later model within a target excess risk, by `excess_risk_convex`.
+
+    c^(2 K_U) ≤ (m² - dV) / ((m + 2rL/(λn))² - dV),   m² = 2 target / M
+
+    Guarantee: if the learned model meets the target, so does every edited one; fewer steps leave
+        the recursion's limit above it.
+    Assumes: as `excess_risk_convex`; a target that is not above `excess_risk_floor` is refused.
+    """
+    spread = _spread(run, dim)
+    target = _target_square(target_excess_risk, _curvature(run), spread)
+    shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records)
+    excess = shift * (2 * np.sqrt(target) + shift)
+    return checks.plain(_steps_to(run.step_size * run.l2, excess, target - spread))
+
+
+# --- convex losses: as the paper states it --------------------------------------------------------
+
+
+@checks.quiet
+def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, excess_risk):
+    """Excess risk of an unchanged model once r records are replaced.
+
+    err(Θ; D∘u) ≤ κ [2 err(Θ; D) + 16 r² L² / (λ n²)]
+
+    Guarantee: for every model, database and edit of at most r records.
+    Assumes: convex, L-Lipschitz, β-smooth loss.
+    `lem:excess_risk_after_edit`.
+    """
+    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
+    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    share = checks.edited_share(n, edits_per_request)
+    before = checks.nonnegative("excess_risk", excess_risk)
+    edited = checks.product(16, share, share, lipschitz, lipschitz, 1 / l2)
+    return checks.plain(checks.product(kappa, 2 * before + edited))
+
+
+@checks.quiet
+def excess_risk_noisy_gd(run: Descent, dim, num_steps, initial_excess_risk):
+    """Excess risk after K steps of noisy gradient descent.
+
+    err(Θ_K) ≤ err(Θ_0) exp(-ληK/2) + κ d σ²
+
+    Guarantee: on any one database, from any start.
+    Assumes: convex, Lipschitz, β-smooth loss; η < 1/(λ+β).
+    `lem:excess_risk_convex`.
+    """
+    run.strictly_stable()
+    pull = run.l2 * run.step_size / 2
+    left = np.exp(-checks.times(pull, checks.steps("num_steps", num_steps)))
+    start = checks.nonnegative("initial_excess_risk", initial_excess_risk)
+    noise = (1 + run.smoothness / run.l2) * checks.count("dim", dim) * run.noise_variance
+    return checks.plain_bound(checks.product(start, left) + noise)
+
+
+@checks.quiet
+def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
+    """Excess risk of every released model under the paper's convex plan.
+
+    err(Θ̂_i; D_i) ≤ 10 κ q d L² / (λ ε_dp n²) for all i ≥ 0
+
+    Guarantee: for every r-requester, adaptive ones too.
+    Assumes: convex, L-Lipschitz, β-smooth loss; η = 1/(2M); σ² = 4qL²/(λ ε_dp n²); the start is
+        N(0, σ²/(λ(1-ηλ/2)) I); at least `learn_steps_convex_paper` and `delete_steps_convex_paper`
+        steps.
+    `thm:unlearning_accuracy_convex`, part 3, with the constant of its proof.
+    """
+    order, lipschitz, l2 = (
+        checks.order(order),
+        checks.positive("lipschitz", lipschitz),
+        checks.positive("l2", l2),
+    )
+    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    n, dim, eps_dp = (
+        checks.count("n", n),
+        checks.count("dim", dim),
+        checks.positive("eps_dp", eps_dp),
+    )
+    share = lipschitz / n
+    return checks.plain(checks.product(10, kappa, order, dim, share, share, 1 / l2, 1 / eps_dp))
+
+
+@checks.quiet
+def learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp):
+    """Learning steps for `excess_risk_convex_paper`.
+
+    K_L = max(0, ⌈4κ log(ε_dp n² / (4 q d))⌉)
+
+    `thm:unlearning_accuracy_convex`, part 3.
+    """
+    order, l2, dim = checks.order(order), checks.positive("l2", l2), checks.count("dim", dim)
+    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    gap = checks.positive("eps_dp", eps_dp) * checks.count("n", n) ** 2 / (4 * order * dim)
+    return checks.plain(np.ceil(4 * kappa * np.maximum(np.log(gap), 0)))
+
+
+@checks.quiet
+def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_request=1):
+    """Deletion steps for `excess_risk_convex_paper` (utility only; deletion may need more).
+
+    K_U = ⌈4κ log max{5κ, 8 ε_dp r² / (q d)}⌉
+
+    `thm:unlearning_accuracy_convex`, part 3.
+    """
+    order, l2, dim = checks.order(order), checks.positive("l2", l2), checks.count("dim", dim)
+    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    edits = checks.count("edits_per_request", edits_per_request)
+    jump = 8 * checks.positive("eps_dp", eps_dp) * edits**2 / (order * dim)
+    return checks.plain(np.ceil(4 * kappa * np.log(np.maximum(5 * kappa, jump))))
+
+
+# --- bounded non-convex losses --------------------------------------------------------------------
+
+
+@checks.quiet
+def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
+    """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), as the paper states it.
+
+    err ≤ (dσ²/2) (log κ + √B)
+
+    Guarantee: for the Gibbs law itself, which no finite run releases.
+    Assumes: loss bounded by b and β-smooth. Vacuous: never below e·d·b (erratum E3).
+    `thm:gibbs_optimal`.
+    """
+    l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
+    noise_variance, dim = (
+        checks.positive("noise_variance", noise_variance),
+        checks.count("dim", dim),
+    )
+    root = np.exp(2 * checks.positive("bound", bound) / noise_variance)
+    return checks.plain_bound(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
+
+
+@checks.quiet
+def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
+    """E‖θ‖² under the Gibbs law π ∝ exp(-ℒ/σ²).
+
+    E‖θ‖² ≤ min{ ((L + √(L² + 4λdσ²)) / (2λ))²,  (dσ²/λ) y },   y - 1 - log y = (2/d) KL,  y ≥ 1,
+    KL(π‖N(0, σ²/λ I)) ≤ min{2b/σ², b²/(2σ⁴)}
+
+    The first is E⟨θ, ∇ℒ⟩ = dσ²; the second is Donsker-Varadhan against the Gaussian at its best
+    exponent, with Hoeffding's lemma for KL.
+
+    Guarantee: for every database. Never above the three bounds of erratum E3.
+    Assumes: loss differentiable, L-Lipschitz and bounded by b; convexity is not needed.
+    """
+    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
+    bound, noise_variance = (
+        checks.positive("bound", bound),
+        checks.positive("noise_variance", noise_variance),
+    )
+    dim = checks.count("dim", dim)
+    spread = dim * noise_variance / l2
+    drift = lipschitz / (2 * l2)
+    entropy = np.minimum(2 * bound / noise_variance, (bound / noise_variance) ** 2 / 2)
+    by_drift = (drift + np.sqrt(drift**2 + spread)) ** 2
+    return checks.plain_bound(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
+
+
+@checks.quiet
+def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
+    """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), without the factor B.
+
+    err ≤ min{ (dσ²/2) [1 + log(M m² / (dσ²))],  2b + λm²/2 },   m² = `gibbs_second_moment`
+
+    Guarantee: for the Gibbs law itself; `excess_risk_nonconvex` is for released models.
+    Assumes: loss L-Lipschitz, β-smooth and bounded by b.
+    Replaces `thm:gibbs_optimal` (erratum E3): its proof with the greatest entropy of a given second
+    moment.
+    """
+    square = gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim)
+    return checks.plain_bound(
+        _risk_by_entropy(square, 0.0, l2, smoothness, bound, noise_variance, dim)
+    )
+
+
+@checks.quiet
+def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance, dim, eps_dd):
+    """Excess risk of every released model under the paper's non-convex plan, as its proof has it.
+
+    err ≤ Lσ √(2 ε_dd B / λ) + ε_dd B σ² (2λ+β) / λ + (dσ²/2) (log κ + 2√B)
+
+    Guarantee: for every non-adaptive requester. Vacuous (erratum E3): never below 2e·d·b, while
+        θ = 0 has excess at most 2b. Use `excess_risk_nonconvex`.
+    Assumes: loss L-Lipschitz, β-smooth and bounded by b; (q, ε_dd)-closeness to the Gibbs law.
+    `thm:deletion_accuracy_nonconvex`, part 3.
+    """
+    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
+    smoothness, eps_dd = (
+        checks.nonnegative("smoothness", smoothness),
+        checks.nonnegative("eps_dd", eps_dd),
+    )
+    bound, noise_variance = (
+        checks.positive("bound", bound),
+        checks.positive("noise_variance", noise_variance),
+    )
+    root = np.exp(2 * bound / noise_variance)
+    transport = root * np.sqrt(2 * noise_variance / l2) * np.sqrt(eps_dd)
+    transport = np.where(eps_dd == 0, 0.0, transport)
+    moved = lipschitz * transport + (l2 + smoothness / 2) * transport**2
+    entropy = np.log1p(smoothness / l2) + 2 * root
+    return checks.plain_bound(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
+
+
+@checks.quiet
+def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
+    """E‖Θ‖² of every model of a noisy gradient descent started from N(0, v₀ I), v₀ ≤ σ²/λ.
+
+    E‖Θ‖² ≤ m²,   m = ((1-ηλ) L + √(L² + 2λ(2-ηλ) dσ²)) / (λ (2-ηλ))
+
+    Guarantee: after any number of steps and edits, for every requester, adaptive ones too.
+    Assumes: L-Lipschitz loss, convex or not; ηλ ≤ 1.
+    """
+    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
+    noise_variance, dim = (
+        checks.positive("noise_variance", noise_variance),
+        checks.count("dim", dim),
+    )
+    pull = _pull(step_size, l2)
+    drift = lipschitz / l2
+    noise = 2 * (2 - pull) * dim * noise_variance / l2
+    return checks.plain_bound((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
+
+
+@checks.quiet
+def excess_risk_nonconvex(lipschitz, l2, smoothness, bound, noise_variance, dim, step_size, eps_dd):
+    """Excess risk of released models that are ε_dd-close to their Gibbs law, without the factor B.
+
+    err ≤ min{ σ² ε_dd + (dσ²/2) [1 + log(M m² / (dσ²))],  2b + λm²/2 },
+
+    m² the least of `released_second_moment`; (√(`gibbs_second_moment`) + W)² with the transport
+    distance W² = (2σ²/λ) e^(2b/σ²) ε_dd; and (dσ²/λ) y with y - 1 - log y = (2/d) KL, y ≥ 1,
+    KL = ε_dd + min{2b/σ², b²/(2σ⁴) + (2b/σ²) √(ε_dd/2)}.
+
+    From E_μ[ℒ] = σ² [KL(μ‖π) + H(μ) - log Z]. Never above Gibbs excess + (L + λm) W + λW²/2.
+
+    Guarantee: for the learned model and after every request, non-adaptive requesters.
+    Assumes: loss L-Lipschitz, β-smooth and bounded by b; R_q(Θ̂_i‖π(D_i)) ≤ ε_dd; start
+        N(0, σ²/λ I); ηλ ≤ 1.
+    Replaces `thm:deletion_accuracy_nonconvex`, part 3 (erratum E3).
+    """
+    released = released_second_moment(lipschitz, l2, noise_variance, dim, step_size)
+    gibbs = gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim)
+    noise_variance, eps_dd = (
+        checks.positive("noise_variance", noise_variance),
+        checks.nonnegative("eps_dd", eps_dd),
+    )
+    ratio, spread = (
+        2 * checks.positive("bound", bound) / noise_variance,
+        noise_variance / checks.positive("l2", l2),
+    )
+    transport = np.exp(ratio / 2) * np.sqrt(2 * spread) * np.sqrt(eps_dd)
+    moved = (np.sqrt(gibbs) + np.where(eps_dd == 0, 0.0, transport)) ** 2
+    entropy = eps_dd + np.minimum(ratio, ratio**2 / 8 + ratio * np.sqrt(eps_dd / 2))
+    tilted = dim * spread * _moment_ratio(2 * entropy / dim)
+    square = np.minimum(np.minimum(released, moved), tilted)
+    return checks.plain_bound(
+        _risk_by_entropy(square, eps_dd, l2, smoothness, bound, noise_variance, dim)
+    )
+
+
+# --- what the bounds are made of ------------------------------------------------------------------
+
+
+def _curvature(run):
+    """M = λ+β."""
+    return np.add(run.l2, run.smoothness)
+
+
+def _spread(run, dim):
+    """dV, the spread at which noise and contraction balance; refuses an unstable step size."""
+    run.stable()
+    variance = stationary_variance(run.l2, run.noise_variance, run.step_size)
+    return checks.count("dim", dim) * variance
+
+
+def _start_square(run, dim, spread, init_variance):
+    """L²/λ² + d v₀, a bound on E‖Θ_0 - θ*‖²; v₀ = V unless given."""
+    if init_variance is not None:
+        spread = checks.count("dim", dim) * checks.nonnegative("init_variance", init_variance)
+    return (checks.positive("lipschitz", run.lipschitz) / run.l2) ** 2 + spread
+
+
+def _decay(pull, num_steps):
+    """(c^(2K), 1 - c^(2K)) for c = 1 - pull, also at c = 0, K = 0 and K = ∞."""
+    log_c = np.log1p(-np.clip(pull, 1e-300, 1))
+    exponent = checks.times(2 * np.maximum(log_c, -1e300), num_steps)
+    return np.exp(exponent), -np.expm1(exponent)
+
+
+def _iterate(distance, kept, lost, shift, spread, request):
+    """m_i of m ← √(kept (m + shift)² + lost·spread), at i = request.
+
+    The map is convex, so the chord to its fixed point bounds the later requests from above.
+    """
+    root = np.hypot(np.sqrt(kept) * shift, lost * np.sqrt(spread))
+    limit = np.where(lost > 0, (kept * shift + root) / np.where(lost > 0, lost, 1), np.inf)
+    exact = np.minimum(request, _EXACT_REQUESTS)
+    start, distance = distance, np.asarray(distance)
+    for i in range(int(np.max(np.where(np.isinf(request), 0, exact), initial=0))):
+        distance = np.where(i < exact, _next(distance, kept, lost, shift, spread), distance)
+    change = _next(distance, kept, lost, shift, spread) - distance
+    slope = np.clip(np.where(distance == limit, 0, change / (distance - limit)), -1, 0)
+    covered = -np.expm1(checks.times(np.log1p(slope), request - exact))
+    chord = np.where(covered > 0, distance + (limit - distance) * covered, distance)
+    moved = np.where(np.isinf(request), limit, chord)
+    return np.where(lost > 0, moved, start + request * shift)
+
+
+def _next(distance, kept, lost, shift, spread):
+    return np.hypot(np.sqrt(kept) * (distance + shift), np.sqrt(lost) * np.sqrt(spread))
+
+
+def _target_square(target_excess_risk, curvature, spread):
+    """m² = 2·target/M, refused unless it exceeds dV."""
+    target = checks.positive("target_excess_risk", target_excess_risk)
+    square = 2 * target / curvature
+    if not np.all(square > spread):
+        target, floor, bad = np.broadcast_arrays(target, curvature / 2 * spread, square <= spread)
+        raise CertificateRefused(
+            f"target_excess_risk = {target[bad].flat[0]:g} is not above {floor[bad].flat[0]:g}, "
+            f"the least that this noise allows; give a larger target, or less noise (more records, "
+            f"or a larger budget)."
+        )
+    return square
+
+
+def _steps_to(pull, excess, room):
+    """Least K with c^(2K) ≤ room/(excess + room): 0 if excess ≤ 0, and 1 if c = 0."""
+    rate = -2 * np.log1p(-np.clip(pull, 1e-300, 1))
+    needed = np.log1p(np.maximum(excess, 0) / room)
+    return np.where(excess > 0, np.maximum(np.ceil(needed / rate * (1 - _ROUNDING)), 1), 0)
+
+
+def _pull(step_size, l2):
+    """ηλ, refused above 1."""
+    pull = checks.positive("step_size", step_size) * checks.positive("l2", l2)
+    if not np.all(pull <= 1 + _ROUNDING):
+        raise CertificateRefused(
+            f"step_size · l2 = {np.max(pull):g} is above 1, which this bound does not allow; "
+            f"give a step size of at most 1/l2."
+        )
+    return np.minimum(pull, 1)
+
+
+def _moment_ratio(entropy):
+    """The y ≥ 1 with y - 1 - log y = entropy, approached from above by Newton's method."""
+    z = np.sqrt(2 * entropy) + entropy
+    least = np.sqrt(2 * entropy) + 2 / 3 * entropy
+    for _ in range(5):
+        newton = z - (z - np.log1p(z) - entropy) * (1 + z) / z
+        z = np.where(newton > least, np.minimum(newton, z), z)
+    return 1 + z
+
+
+def _risk_by_entropy(square, divergence, l2, smoothness, bound, noise_variance, dim):
+    """min{σ²·KL + (dσ²/2)[1 + log(M m²/(dσ²))], 2b + λm²/2}."""
+    l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
+    noise_variance, dim = (
+        checks.positive("noise_variance", noise_variance),
+        checks.count("dim", dim),
+    )
+    ratio = (l2 + smoothness) * square / (dim * noise_variance)
+    entropy = noise_variance * (divergence + dim / 2 * (1 + np.log(ratio)))
+    return np.minimum(entropy, 2 * checks.positive("bound", bound) + l2 * square / 2)
