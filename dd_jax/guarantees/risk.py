@@ -330,7 +330,7 @@ def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
 
 
 @checks.quiet
-def excess_risk_nonconvex(lipschitz, l2, smoothness, bound, noise_variance, dim, step_size, eps_dd):
+def excess_risk_nonconvex(run: Descent, bound, dim, eps_dd):
     """Excess risk of released models that are ε_dd-close to their Gibbs law, without the factor B.
 
     err ≤ min{ σ² ε_dd + (dσ²/2) [1 + log(M m² / (dσ²))],  2b + λm²/2 },
@@ -346,23 +346,19 @@ def excess_risk_nonconvex(lipschitz, l2, smoothness, bound, noise_variance, dim,
         N(0, σ²/λ I); ηλ ≤ 1.
     Replaces `thm:deletion_accuracy_nonconvex`, part 3 (erratum E3).
     """
-    released = released_second_moment(lipschitz, l2, noise_variance, dim, step_size)
-    gibbs = gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim)
-    noise_variance, eps_dd = (
-        checks.positive("noise_variance", noise_variance),
-        checks.nonnegative("eps_dd", eps_dd),
-    )
-    ratio, spread = (
-        2 * checks.positive("bound", bound) / noise_variance,
-        noise_variance / checks.positive("l2", l2),
-    )
+    l2, noise_variance = run.l2, run.noise_variance
+    released = released_second_moment(run.lipschitz, l2, noise_variance, dim, run.step_size)
+    gibbs = gibbs_second_moment(run.lipschitz, l2, bound, noise_variance, dim)
+    eps_dd = checks.nonnegative("eps_dd", eps_dd)
+    ratio = 2 * checks.positive("bound", bound) / noise_variance
+    spread = noise_variance / checks.positive("l2", l2)
     transport = np.exp(ratio / 2) * np.sqrt(2 * spread) * np.sqrt(eps_dd)
     moved = (np.sqrt(gibbs) + np.where(eps_dd == 0, 0.0, transport)) ** 2
     entropy = eps_dd + np.minimum(ratio, ratio**2 / 8 + ratio * np.sqrt(eps_dd / 2))
     tilted = dim * spread * _moment_ratio(2 * entropy / dim)
     square = np.minimum(np.minimum(released, moved), tilted)
     return checks.plain_bound(
-        _risk_by_entropy(square, eps_dd, l2, smoothness, bound, noise_variance, dim)
+        _risk_by_entropy(square, eps_dd, l2, run.smoothness, bound, noise_variance, dim)
     )
 
 

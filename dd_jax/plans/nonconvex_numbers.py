@@ -100,7 +100,7 @@ def _risks(plan, supremum, at_request, adaptive_requester) -> dict:
     The supremum is over requests alone, so the learned model's is added to it. Requests that
     depend on releases leave no divergence from the Gibbs law, but learning precedes them.
     """
-    problem = plan.problem
+    problem, run = plan.problem, descent(plan)
     constants = (problem.lipschitz, *shape(problem), plan.noise_variance, plan.dim)
     learned = _gibbs(plan, 0)
     if adaptive_requester:
@@ -108,7 +108,7 @@ def _risks(plan, supremum, at_request, adaptive_requester) -> dict:
     every = max(learned, supremum)
 
     def risk(divergence):
-        return risks.excess_risk_nonconvex(*constants, plan.step_size, divergence)
+        return risks.excess_risk_nonconvex(run, problem.loss.bound, plan.dim, divergence)
 
     return {
         "risk_bound": risk(every),

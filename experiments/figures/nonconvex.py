@@ -96,7 +96,7 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
     sharp = setting.bound("sharp", setting.learn_steps, 1, 0)
     found["risk bound"] = np.array(
         [
-            risk.excess_risk_nonconvex(*sizes, setting.step_size, sharp),
+            risk.excess_risk_nonconvex(run, gibbs_flow.BOUND, dim, sharp),
             risk.excess_risk_nonconvex_paper(*sizes, sharp),
         ]
     )

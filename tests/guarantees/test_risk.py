@@ -277,19 +277,15 @@ def test_released_models_on_a_grid():
         moment = risks.released_second_moment(
             grid.lipschitz, grid.l2, grid.noise_variance, 1, step_size
         )
+        curvature = (grid.l2, grid.smoothness)
+        run = Descent(2, grid.lipschitz, *curvature, grid.noise_variance, 1, step_size)
         for _ in range(6):
             for _ in range(4):
                 law = kernel @ law
             with np.errstate(divide="ignore", invalid="ignore"):
                 divergence = np.nansum(law * np.log(law / gibbs))
             assert law @ theta**2 <= moment * (1 + 1e-6)
-            risk = risks.excess_risk_nonconvex(
-                grid.lipschitz,
-                smoothness=grid.smoothness,
-                step_size=step_size,
-                eps_dd=max(divergence, 0),
-                **grid.constants,
-            )
+            risk = risks.excess_risk_nonconvex(run, grid.bound, 1, max(divergence, 0))
             assert law @ loss - grid.loss.min() <= risk * (1 + 1e-6)
 
 
@@ -307,18 +303,18 @@ def test_nonconvex_bound_is_never_above_gibbs_plus_transport_and_tends_to_gibbs(
     rng = np.random.default_rng(17)
     L, l2, smoothness, b, s2 = 10 ** rng.uniform(-2, 2, (5, 3000))
     dim, eps = rng.integers(1, 100, 3000), 10 ** rng.uniform(-12, 3, 3000)
-    step_size = 1e-9 / (l2 + smoothness)
+    run = Descent(2, L, l2, smoothness, s2, 1, 1e-9 / (l2 + smoothness))
     gibbs = risks.gibbs_excess_risk(L, l2, smoothness, b, s2, dim)
     m = np.sqrt(risks.gibbs_second_moment(L, l2, b, s2, dim))
     with np.errstate(over="ignore"):
         W = np.sqrt(2 * s2 / l2 * eps) * np.exp(b / s2)
         transported = gibbs + (L + l2 * m) * W + l2 / 2 * W**2
-        found = risks.excess_risk_nonconvex(L, l2, smoothness, b, s2, dim, step_size, eps)
+        found = risks.excess_risk_nonconvex(run, b, dim, eps)
         paper = risks.excess_risk_nonconvex_paper(L, l2, smoothness, b, s2, dim, eps)
     assert np.all(found <= transported * (1 + 1e-9))
     assert np.all(found <= paper * (1 + 1e-9))
     assert np.all(found >= gibbs * (1 - 1e-9))
-    still = risks.excess_risk_nonconvex(L, l2, smoothness, b, s2, dim, step_size, 0)
+    still = risks.excess_risk_nonconvex(run, b, dim, 0)
     assert still == pytest.approx(gibbs, rel=1e-9)
 
 
@@ -340,9 +336,8 @@ def test_the_entropy_of_a_law_close_to_gibbs_is_not_understated(ratio):
     square = noise_variance / l2 * y
     risk = noise_variance * (eps + (1 + np.log((l2 + smoothness) * square / noise_variance)) / 2)
     risk = min(risk, 2 * ratio * noise_variance + l2 * square / 2)
-    found = risks.excess_risk_nonconvex(
-        1e9, l2, smoothness, ratio * noise_variance, noise_variance, 1, 1e-9, eps
-    )
+    run = Descent(2, 1e9, l2, smoothness, noise_variance, 1, 1e-9)
+    found = risks.excess_risk_nonconvex(run, ratio * noise_variance, 1, eps)
     assert risk <= found <= risk * 1.1
     assert found == pytest.approx(risk, rel=0.3 * ratio**2)  # attained as the tilt vanishes
 
@@ -353,7 +348,7 @@ def test_paper_nonconvex_risk_is_vacuous_and_overflows_quietly():
         assert paper >= 2 * np.e * 3
     assert risks.excess_risk_nonconvex_paper(1, 1, 1, 1e4, 1, 3, 0.0) == np.inf
     assert risks.gibbs_excess_risk_paper(1, 1, 1e4, 1, 3) == np.inf
-    assert np.isfinite(risks.excess_risk_nonconvex(1, 1, 1, 1e4, 1, 3, 1e-9, 0.1))
+    assert np.isfinite(risks.excess_risk_nonconvex(Descent(2, 1, 1, 1, 1, 1, 1e-9), 1e4, 3, 0.1))
 
 
 # Extreme magnitudes.
@@ -418,10 +413,11 @@ def test_nonconvex_bounds_are_finite_and_monotone(p, log_ratio, log_eps):
     p = scaled(p)
     del p["n"]
     bound, eps_dd = p["noise_variance"] * 10**log_ratio, 10**log_eps
-    released = risks.excess_risk_nonconvex(**p, bound=bound, eps_dd=eps_dd)
+    run = Descent(2, n=1, **{name: value for name, value in p.items() if name != "dim"})
+    released = risks.excess_risk_nonconvex(run, bound, p["dim"], eps_dd)
     assert np.isfinite(released)
-    assert ordered(released, risks.excess_risk_nonconvex(**p, bound=bound, eps_dd=2 * eps_dd))
-    assert ordered(released, risks.excess_risk_nonconvex(**p, bound=2 * bound, eps_dd=eps_dd))
+    assert ordered(released, risks.excess_risk_nonconvex(run, bound, p["dim"], 2 * eps_dd))
+    assert ordered(released, risks.excess_risk_nonconvex(run, 2 * bound, p["dim"], eps_dd))
     del p["step_size"]
     gibbs = risks.gibbs_excess_risk(**p, bound=bound)
     assert ordered(gibbs, released)
@@ -473,7 +469,7 @@ def test_paper_and_inverse_step_counts_are_whole_and_monotone(p, log_eps, log_ta
             "give edits_per_request ≤ n.",
         ),
         (
-            lambda: risks.excess_risk_nonconvex(1, 1, 1, 1, 1, 1, 2.0, 0.1),
+            lambda: risks.excess_risk_nonconvex(Descent(2, 1, 1, 1, 1, 1, 2.0), 1, 1, 0.1),
             "step_size · l2 = 2 is above 1, which this bound does not allow; "
             "give a step size of at most 1/l2.",
         ),

@@ -16,6 +16,7 @@ from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 from dd_jax.guarantees import risk as risks
+from dd_jax.guarantees.convex import Descent
 from dd_jax.oracles import gaussian, grid, linear
 from dd_jax.plans import plan_convex, plan_nonconvex
 
@@ -359,8 +360,9 @@ def test_the_risk_of_a_model_that_hardly_learned_is_covered(request_number):
         assert certificate.risk_bound_paper > 1e17
     found = unlearned.certificate(request=request_number)
     assert found.risk_bound_request < 0.4 < exact  # which holds after the request alone
-    shape = (1.0, 0.1, plan.problem.loss.smoothness, 1.0, 0.1, 1, plan.step_size)
-    assert found.risk_bound_request == risks.excess_risk_nonconvex(*shape, found.eps_dd_request)
+    run = Descent(2, 1.0, 0.1, plan.problem.loss.smoothness, 0.1, plan.n, plan.step_size)
+    expected = risks.excess_risk_nonconvex(run, 1.0, 1, found.eps_dd_request)
+    assert found.risk_bound_request == expected
     # The other way round, learning is what is good, and no request that follows.
     idle = dataclasses.replace(plan, delete_steps=0).certificate(request=request_number)
     assert idle.risk_bound_learned < 0.4 < idle.risk_bound
