@@ -211,8 +211,8 @@ def refuted_delta(system: System, entry: Entry, guarantee: Guarantee) -> float:
     never_there = dd.apply_edit(entry.database, first)
     retraining = guarantee.notion in ("(ε,δ)-unlearning", "certified removal")
     compared = 0 if retraining and not entry.never_there else 1
-    _, present, _ = play(system, entry.database, entry.stream, seed=1, seeds=seeds)
-    _, absent, _ = play(system, never_there, entry.stream, seed=2, seeds=seeds)
+    _, present, _ = play(system, entry.database, entry.stream, seed=1)
+    _, absent, _ = play(system, never_there, entry.stream, seed=2)
     arms = paired(
         (
             jax.tree.map(lambda leaf: leaf[:, 1], present),

@@ -128,7 +128,7 @@ def main(folder: Path) -> None:
         results = ("--results", folder / "alone")
         found[f"{name} alone"] = ended(live(folder / f"{name}-alone", (*words, *results)))
     sweep = (*SWEEP, "--results", sweeps)
-    found["other options"] = both(folder / "a", sweep, others=("--chunk", "3"))
+    found["other options"] = both(folder / "a", sweep, others=("--order", "3"))
     for name, dies, found_by in (("one", 1, "options"), ("zero", 0, "variables")):
         found[f"without {name}"] = both(folder / name, sweep, dies=dies, found_by=found_by)
         found[f"without {name}"]["chunks"] = chunks_in(sweeps)

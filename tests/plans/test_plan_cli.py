@@ -14,6 +14,7 @@ from dd_jax.plans import plan_convex, plan_nonconvex
 
 BASE = ["plan", "--n", "1000", "--dim", "10", "--l2", "0.1", "--eps-dp", "1", "--eps-dd", "0.1"]
 LOGISTIC = [*BASE, "--loss", "logistic", "--order", "2"]
+TANH = [*BASE, "--loss", "tanh_margin", "--order", "2"]
 KEYS = {
     "step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps", "eps_dp",
     "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound", "accountant", "assumptions",
@@ -79,16 +80,7 @@ def test_accountant_is_chosen(capsys, accountant):
 
 
 def test_nonconvex(capsys):
-    arguments = [
-        *BASE,
-        "--order",
-        "2",
-        "--loss",
-        "tanh_margin",
-        "--nonconvex",
-        "--noise-variance",
-        "4",
-    ]
+    arguments = [*TANH, "--nonconvex", "--noise-variance", "4"]
     found = run_json(capsys, arguments)
     problem = ProblemConstants(loss_constants.tanh_margin(), 0.1)
     plan = plan_nonconvex(
@@ -240,7 +232,7 @@ def test_planning_after_import_takes_less_than_a_second(capsys):
     start = time.process_time()
     run_json(capsys, [*BASE, "--loss", "logistic", "--delta", "1e-5"])
     run_json(capsys, [*LOGISTIC, "--target-risk", "1"])
-    run_json(capsys, [*BASE, "--order", "2", "--loss", "tanh_margin", "--nonconvex"])
+    run_json(capsys, [*TANH, "--nonconvex"])
     assert time.process_time() - start < 3.0
 
 
