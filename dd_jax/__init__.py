@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
         oracles,
         plans,
         requesters,
+        sweeps,
         types,
     )
     from dd_jax.ensemble import neighbours, over_seeds
@@ -70,6 +71,7 @@ _SUBMODULES = (
     "plans",
     "requesters",
     "sharding",
+    "sweeps",
     "types",
 )
 

@@ -155,13 +155,21 @@ def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
     file.write_text(
         "from dd_jax.cli import style\n"
         "from experiments.figures import Table\n"
-        "def compute():\n    from experiments import context\n"
+        "def compute():\n    from experiments import adaptive_runs\n"
     )
     here = environment.ROOT / "experiments"
     found = environment._with_imports(file)
-    # The chunks and their store by way of the context.
-    assert {"figure.py", "context.py", "chunks.py", "store.py"} <= {path.name for path in found}
-    assert not {here / "style.py", here / "figures" / "__init__.py", here / "report.py"} & found
+    # The requester that waits by way of the runs that use it.
+    names = {"figure.py", "adaptive_runs.py", "waiting_recoder.py"}
+    assert names <= {path.name for path in found}
+    assert (
+        not {
+            environment.ROOT / "dd_jax" / "cli" / "style.py",
+            here / "figures" / "__init__.py",
+            here / "report.py",
+        }
+        & found
+    )
 
 
 def test_a_changed_source_has_another_digest(tmp_path):
