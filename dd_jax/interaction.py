@@ -80,7 +80,8 @@ def interact(
 ) -> tuple[CuratorState, Transcript]:
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
-    Pure: jit it, vmap it over keys. Under a vmap over keys alone the database stays unbatched for
+    Pure: vmap it over keys, or call it plainly: it is compiled once for a mechanism, a requester,
+    the counts and the shapes. Under a vmap over keys alone the database stays unbatched for
     as long as the requester's edits do not depend on the key; where they do, `overlay` keeps it
     unbatched, at the price of i·r more rows in every gradient and n bytes for each key.
 
@@ -125,6 +126,14 @@ def interact(
             observe=observe,
         )
         return sharding.over_rows(serve_split, mesh)(key, database)
+    return _interact(
+        mechanism, requester, num_requests, tuple(observed.tolist()), overlay, key, database
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _interact(mechanism, requester, num_requests, observed, overlay, key, database):
+    """`interact`, compiled once for a mechanism, a requester and shapes."""
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     memory = requester.init(tagged(key, "requester"))
@@ -142,10 +151,10 @@ def interact(
         return (curator, release, memory), (release, *events)
 
     start = (_first_state(mechanism, key, state, database), release, memory)
-    xs = (jnp.arange(1, num_requests + 1, dtype=jnp.int32), jnp.asarray(observed))
+    xs = (jnp.arange(1, num_requests + 1, dtype=jnp.int32), jnp.asarray(np.asarray(observed, bool)))
     (curator, _, _), (releases, edits, *events) = jax.lax.scan(serve, start, xs)
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
-    transcript = _transcript(curator, releases, edits, observed, events, outside)
+    transcript = _transcript(curator, releases, edits, np.asarray(observed, bool), events, outside)
     return _compacted(curator), transcript
 
 

@@ -7,6 +7,7 @@ comes from `step_key(key, k)`, so a run of K_max steps passes through the result
 run.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -159,6 +160,19 @@ def mechanism(problem: Problem, plan) -> Mechanism:
             cannot run; when it is run, a database, a model or an edit of another size or type than
             planned.
     """
+    try:
+        # The same object for equal arguments, so that what was compiled for one serves the other.
+        return _kept_mechanism(problem, plan)
+    except TypeError:  # numbers that are arrays, or traced
+        return _mechanism(problem, plan)
+
+
+@functools.lru_cache(maxsize=128, typed=True)
+def _kept_mechanism(problem: Problem, plan) -> Mechanism:
+    return _mechanism(problem, plan)
+
+
+def _mechanism(problem: Problem, plan) -> Mechanism:
     _check_schedule(plan)
     publish = publish_model
     _check_same_problem(plan, problem)

@@ -410,7 +410,8 @@ def test_the_requesters_memory_has_a_key_of_its_own():
         return ()
 
     requester = dd.Requester(init, lambda key, memory, observation: (memory, edit))
-    _, transcript = dd.interact(jax.random.key(1), PROBE, requester, database, num_requests=1)
+    with jax.disable_jit():  # so that the key can be looked at
+        _, transcript = dd.interact(jax.random.key(1), PROBE, requester, database, num_requests=1)
     used = [*transcript.releases[0], *transcript.releases[1], *transcript.releases[3]]
     family = {tuple(seen[0].tolist())} | children(seen[0])
     assert not family & {tuple(key.tolist()) for key in used}
@@ -494,6 +495,26 @@ def test_an_adaptive_requesters_database_is_batched():
 
     program = str(jax.make_jaxpr(jax.vmap(last))(jax.random.split(jax.random.key(0), 11)))
     assert "[11,37,4]" in program
+
+
+def test_plain_calls_are_traced_once_for_keys_databases_and_equal_plans():
+    """A mechanism made anew from an equal problem and plan is the same object."""
+    database = signed(20, 4)
+    requester = fixed_stream(blanking(database, [3, 5]))
+    made = []
+
+    def curator():
+        problem = dd.Problem(dd.losses.logistic(), 0.1)
+        plan = dd.plan_convex(problem, n=20, dim=4, order=2, eps_dp=1.0, eps_dd=0.1)
+        made.append(mechanism(problem, plan))
+        return made[-1]
+
+    before = interaction._interact._cache_size()
+    for seed in range(3):
+        rows = jax.tree.map(lambda leaf, seed=seed: leaf * (1 - 0.1 * seed), database)
+        dd.interact(jax.random.key(seed), curator(), requester, rows, num_requests=2)
+    assert interaction._interact._cache_size() == before + 1
+    assert made[0] is made[2]
 
 
 def test_a_stream_of_200_edits_traces_each_function_once():
