@@ -9,15 +9,15 @@ secret: every state is released.
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, RenyiSettings, row
 from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
@@ -27,6 +27,21 @@ from dd_jax.types import Edit, Mechanism, replacement
 TARGET_ROW, OTHER_ROW = 0, 1
 DELETION = 2
 LEARNED, READY, DONE = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PasswordSettings(RenyiSettings):
+    """n records and M passwords."""
+
+    n: int = 10
+    passwords: int = 1_000
+
+    def check(self) -> None:
+        """A row beside the target's is needed, and more than one password."""
+        if self.n < 2:
+            raise InputError(f"n = {self.n}; give at least 2 records.")
+        if self.passwords < 2:
+            raise InputError(f"passwords = {self.passwords}; give at least 2.")
 
 
 class Model(NamedTuple):
@@ -115,33 +130,23 @@ def adaptive_epsilon() -> float:
     return math.log(2)
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    n: int,
-    passwords: int,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: PasswordSettings) -> AttackResult:
     """Advantage of reading the deleted record's bit: the requester sees φ_0, or nothing."""
-    _check(n, passwords, order)
-    records = jnp.arange(1, n + 1, dtype=jnp.int32) % passwords
+    passwords, order = settings.passwords, settings.order
+    records = jnp.arange(1, settings.n + 1, dtype=jnp.int32) % passwords
     records = records.at[TARGET_ROW].set(1)
     alternative = replacement([TARGET_ROW], jnp.zeros(1, jnp.int32))
-    each = simultaneous(confidence, 2)
+    each = simultaneous(settings.confidence, 2)
     estimates = []
     for case_key, observe in zip(jax.random.split(key), ((0,), ()), strict=True):
         fn = functools.partial(trial, passwords=passwords, observe=observe)
-        pair = membership(fn, case_key, seeds, records, alternative)
+        pair = membership(fn, case_key, settings.seeds, records, alternative)
         estimates.append(advantages(pair.present, pair.absent, each)[0])
-    seen, blind = (estimate._replace(confidence=confidence) for estimate in estimates)
+    seen, blind = estimates
     eps_dd = nonadaptive_epsilon(order, passwords)
     claimed = adaptive.deletion_adaptive_as_stated(eps_dd, 0.0, 1)
     bound = float(inference.advantage_soundness(order, claimed))
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
         estimate=seen,
         bound=bound,
@@ -153,7 +158,7 @@ def run(
             "eps_dd_claimed": float(claimed),
             "eps_dd_adaptive_at_least": adaptive_epsilon(),
         },
-        findings=_findings(attack, seen, blind, bound, passwords),
+        findings=_findings(seen, blind, bound, passwords),
         rows=(
             row({"releases seen by the requester": 1}, seen, 1.0),
             row({"releases seen by the requester": 0}, blind, 1 / passwords),
@@ -161,7 +166,7 @@ def run(
     )
 
 
-def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
+def _findings(seen, blind, bound, passwords) -> tuple[Finding, ...]:
     nonadaptive = Claim(
         "without adaptivity the advantage is within thm:soundness at the exact ε_dd",
         "dd_jax.attacks.password.nonadaptive_epsilon",
@@ -169,7 +174,7 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
     )
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             seen.low > bound,
             f"advantage at least {seen.low:.4f}, where the claim allows {bound:.4g}",
         ),
@@ -178,7 +183,7 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
             blind.low > bound,
             f"advantage of a blind requester in [{blind.low:.4f}, {blind.high:.4f}]",
         ),
-        exact_law_finding(
+        Finding.exact_law(
             "the advantage is 1 with one release seen and 1/M with none",
             "dd_jax.attacks.password.mechanism",
             [(seen, 1.0), (blind, 1 / passwords)],
@@ -186,10 +191,21 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
     )
 
 
-def _check(n: int, passwords: int, order: float) -> None:
-    if n < 2:
-        raise InputError(f"n = {n}; give at least 2 records.")
-    if passwords < 2:
-        raise InputError(f"passwords = {passwords}; give at least 2.")
-    if not 1 < order < math.inf:
-        raise InputError(f"order = {order}; give a Rényi order > 1, such as 2.")
+ATTACK = Attack(
+    "password",
+    "an adaptive requester repeats a released password and so arms a leak",
+    Claim(
+        "non-adaptive (q, ε_dd)-data-deletion and (q, ε_dp)-Rényi DP give "
+        "(q, ε_dd + pε_dp)-data-deletion under p-adaptive requesters",
+        "thm:reduction as stated (erratum E2)",
+        "paper",
+    ),
+    attack,
+    Picture(
+        "intervals",
+        ("releases seen by the requester",),
+        {"exact": "exact"},
+        bound="what the refuted claim allows",
+    ),
+    PasswordSettings,
+)
