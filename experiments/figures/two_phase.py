@@ -24,9 +24,9 @@ from dd_jax.audit.estimates import estimated_renyi_gaussian_fit
 from dd_jax.cli import style
 from dd_jax.guarantees import convex
 from dd_jax.oracles import gaussian
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
 from experiments.measured import verdict
+from experiments.page import Table
 
 TITLE = "Two phases: learning drives two runs apart, deletion brings them together"
 CAPTION = (
@@ -162,7 +162,7 @@ def _unit_rows(n: int) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """R_q after every step: bounds, and per loss "exact", "audited" (at least) and "estimate"."""
     audited = np.arange(config.every, len(config.clock) + 1, config.every)
     results = {"step": np.arange(1, len(config.clock) + 1), "audited step": audited}
@@ -172,7 +172,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         world = make(config)
         results[f"{name}: exact"] = np.array([exact(config, world, *row) for row in config.clock])
         key = jax.random.fold_in(jax.random.key(config.seed), place)
-        present, absent = _scores(config, name, world, key, context)
+        present, absent = _scores(config, name, world, key, runner)
         pairs = [(present[:, k - 1], absent[:, k - 1]) for k in audited]
         found = [_audit(config, confidence, first, second) for first, second in pairs]
         results[f"{name}: audited"], results[f"{name}: estimate"] = np.array(found).T
@@ -203,7 +203,7 @@ def exact(config: Config, world: World, present_steps: float, delete_steps: floa
     return gaussian.renyi(config.order, *laws)
 
 
-def _scores(config: Config, name: str, world: World, key: Array, context: Context) -> list:
+def _scores(config: Config, name: str, world: World, key: Array, runner: Runner) -> list:
     """θ₁ after every step, (seeds, steps), of runs in both worlds with independent noise."""
     move = functools.partial(
         dd.noisy_gd.trajectory,
@@ -220,7 +220,7 @@ def _scores(config: Config, name: str, world: World, key: Array, context: Contex
 
     databases = {"present": world.present, "absent": world.absent}
     return [
-        context.over_seeds(
+        runner.over_seeds(
             f"{name}, record {arm}", run, arm_key, config.seeds, database, world.edited, chunk=CHUNK
         )
         for arm_key, (arm, database) in zip(jax.random.split(key), databases.items(), strict=True)

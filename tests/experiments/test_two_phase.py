@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dd_jax.oracles import linear as law
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import two_phase
 
 CONFIG = two_phase.Config()
@@ -44,7 +44,7 @@ def test_squares_are_the_steps_that_the_certificates_need():
 
 @pytest.mark.slow
 def test_audited_below_exact_below_every_bound_and_samples_follow_the_law():
-    results = two_phase.compute(SMALL, Context())
+    results = two_phase.compute(SMALL, Runner())
     for name in two_phase.LOSSES:
         exact = results[f"{name}: exact"]
         assert (results[f"{name}: audited"] <= exact).all()
