@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 import dd_jax as dd
 from dd_jax import losses
 from dd_jax.oracles import gaussian
-from experiments.context import Context
+from experiments.cache import Runner
 
 DIM, ROW, CHUNK = 2, 0, 10_000
 
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
     def scores(
         self,
-        context: Context,
+        runner: Runner,
         key: Array,
         seeds: int,
         step_size: float,
@@ -70,7 +70,7 @@ class Case(NamedTuple):
         worlds = {"present": self.present, "absent": self.absent}
         keys = jax.random.split(key)
         return [
-            context.over_seeds(
+            runner.over_seeds(
                 f"{self.name}, record {world}", run, key, seeds, database, self.edited, chunk=CHUNK
             )
             for key, (world, database) in zip(keys, worlds.items(), strict=True)

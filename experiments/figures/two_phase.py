@@ -20,7 +20,7 @@ from dd_jax.audit.estimates import estimated_renyi_gaussian_fit
 from dd_jax.cli import style
 from dd_jax.guarantees import convex
 from experiments import two_phase_cases as cases
-from experiments.context import Context
+from experiments.cache import Runner
 
 TITLE = "Two phases: learning drives two runs apart, deletion brings them together"
 LOSSES = {"linear": cases.linear, "ridge": cases.ridge}
@@ -94,7 +94,7 @@ class Config:
 FULL = Config(every=1, seeds=1_000_000)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """R_q after every step: bounds, and per loss "exact", "audited" (at least) and "estimate"."""
     audited = np.arange(config.every, len(config.clock) + 1, config.every)
     results = {"step": np.arange(1, len(config.clock) + 1), "audited step": audited}
@@ -105,7 +105,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         exact = [case.exact(config.order, *config.numbers, *row) for row in config.clock]
         results[f"{name}: exact"] = np.array(exact)
         key = jax.random.fold_in(jax.random.key(config.seed), place)
-        present, absent = case.scores(context, key, config.seeds, *config.numbers, *config.steps)
+        present, absent = case.scores(runner, key, config.seeds, *config.numbers, *config.steps)
         pairs = [(present[:, k - 1], absent[:, k - 1]) for k in audited]
         found = [_audit(config, confidence, first, second) for first, second in pairs]
         results[f"{name}: audited"], results[f"{name}: estimate"] = np.array(found).T

@@ -6,7 +6,7 @@ import pytest
 
 from dd_jax.oracles import linear as law
 from experiments import two_phase_cases as cases
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import two_phase
 
 CONFIG = two_phase.Config()
@@ -15,7 +15,7 @@ SMALL = two_phase.Config(learn_steps=5, delete_steps=2, every=1, seeds=4_000)
 
 @pytest.fixture(scope="module")
 def results():
-    return two_phase.compute(SMALL, Context())
+    return two_phase.compute(SMALL, Runner())
 
 
 def test_the_certificate_is_the_one_of_the_known_values():
