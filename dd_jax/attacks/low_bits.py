@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,11 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, simultaneous
-from dd_jax.losses import linear, logistic
+from dd_jax.losses import deletion, linear, logistic
+from dd_jax.losses.base import null_records
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
-from dd_jax.types import Edit, Labelled, Mechanism, apply_edit
+from dd_jax.types import Labelled, Mechanism, apply_edit
 
 DIMENSION = 50
 TARGET_ROW, OTHER_ROW = 0, 1
@@ -88,25 +89,19 @@ def quantiles() -> np.ndarray:
 
 
 class Rounding(NamedTuple):
-    """How a compiled step rounds: compilers fuse products with sums and merge constants.
+    """How a compiled step rounds θ + (noise - ηg): compilers fuse products with sums.
 
     Attributes:
-        small_first: θ + (noise - ηg), or (θ - ηg) + noise.
-        fused_drift: the product ηg is not rounded before it is added.
-        fused_noise: nor is the product of the noise's scale and the draw.
-        merged: the scale and √2 were multiplied when the program was compiled.
+        fused: which product is not rounded before the other is subtracted: drift, noise, or none.
+        merged: the noise's scale and √2 were multiplied when the program was compiled.
     """
 
-    small_first: bool
-    fused_drift: bool
-    fused_noise: bool
+    fused: Literal["drift", "noise", "none"]
     merged: bool
 
 
 ROUNDINGS = tuple(
-    Rounding(*flags)
-    for flags in itertools.product((True, False), repeat=4)
-    if not all(flags[:3])  # one sum of two products cannot leave both of them unrounded
+    Rounding(fused, merged) for fused in ("drift", "noise", "none") for merged in (True, False)
 )
 
 
@@ -135,17 +130,14 @@ class Step(NamedTuple):
         return 2.0 ** math.floor(math.log2(float(self.scale) * GRID_SHARE))
 
     def move(self, params, slope, quantile) -> np.ndarray:
-        """θ - ηg + √(2ησ²)·√2·erf⁻¹(u), rounded as `rounding` says."""
+        """θ + (√(2ησ²)·√2·erf⁻¹(u) - ηg), rounded as `rounding` says."""
         eta, scale, how = self
         factor, draw = (scale * ROOT_TWO, quantile) if how.merged else (scale, ROOT_TWO * quantile)
-        if how.small_first and how.fused_drift:
+        if how.fused == "drift":
             return params + _fused(-eta, slope, factor * draw)
-        if how.small_first and how.fused_noise:
+        if how.fused == "noise":
             return params + _fused(factor, draw, -(eta * slope))
-        if how.small_first:
-            return params + (factor * draw - eta * slope)
-        drifted = _fused(-eta, slope, params) if how.fused_drift else params - eta * slope
-        return _fused(factor, draw, drifted) if how.fused_noise else drifted + factor * draw
+        return params + (factor * draw - eta * slope)
 
     def _place(self, before, slope, after) -> np.ndarray:
         """Where in the table the draw is that real numbers would need to get to `after`."""
@@ -283,7 +275,7 @@ class Seen(NamedTuple):
     Attributes:
         before: the model before it, every bit of it.
         after: the release after it.
-        slopes: ∇ℒ under each of the two hypotheses, at `before` (or at 0, where it says so).
+        slopes: ∇ℒ at `before` under each of the two hypotheses.
     """
 
     before: Float[Array, "*batch d"]
@@ -291,25 +283,15 @@ class Seen(NamedTuple):
     slopes: Float[Array, "*batch 2 d"]
 
 
-def null_edit(database: PyTree, index: int) -> Edit:
-    """The edit that deletes one row."""
-    null = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), database)
-    return Edit(jnp.array([index], jnp.int32), null)
-
-
-def staying_trial(key: Array, database, worlds, *, scene: Scene, published: str, at_zero=False):
-    """Somebody else is deleted, the target stays; the observer even knows the kept model before.
-
-    `at_zero` gives the gradients at θ = 0: those of a linear loss plus λθ are those at θ.
-    """
+def staying_trial(key: Array, database, worlds, *, scene: Scene, published: str) -> Seen:
+    """Somebody else is deleted, the target stays; the observer even knows the kept model before."""
     curator = scene.curator(published)
     learn_key, delete_key, publish_key = jax.random.split(key, 3)
-    edit = null_edit(database, OTHER_ROW)
+    edit = deletion(scene.problem.loss, database, [OTHER_ROW])
     before = curator.learn(learn_key, database)
-    after = curator.publish(publish_key, curator.delete(delete_key, database, edit, before))
-    place = jnp.zeros_like(before) if at_zero else before
-    slopes = [gradient(scene.problem, place, apply_edit(world, edit)) for world in worlds]
-    return Seen(before, after, jnp.stack(slopes))
+    state = curator.delete(delete_key, database, edit, apply_edit(database, edit), before)
+    slopes = [gradient(scene.problem, before, apply_edit(world, edit)) for world in worlds]
+    return Seen(before, curator.publish(publish_key, state), jnp.stack(slopes))
 
 
 def deleted_trial(key: Array, database, worlds, *, scene: Scene, releases: int) -> Seen:
@@ -322,7 +304,7 @@ def deleted_trial(key: Array, database, worlds, *, scene: Scene, releases: int) 
 
     def act(key, memory, observation):
         del key, observation
-        return memory, null_edit(database, TARGET_ROW)
+        return memory, deletion(scene.problem.loss, database, [TARGET_ROW])
 
     again = Requester(init=lambda key: (), act=act)
 
@@ -353,10 +335,9 @@ def spy(problem: Problem, releases: Array) -> Mechanism:
         del key, database
         return Watched(jnp.zeros((), jnp.int32), jnp.zeros_like(releases))
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        params = releases[jnp.maximum(state.count - 1, 0)]
-        slope = gradient(problem, params, apply_edit(database, edit))
+        slope = gradient(problem, releases[jnp.maximum(state.count - 1, 0)], after)
         return Watched(state.count + 1, state.slopes.at[state.count].set(slope))
 
     return Mechanism(learn, delete, domain=problem.loss.domain)
@@ -368,7 +349,7 @@ def kept_slope(problem: Problem, params: Array, database: Labelled) -> Array:
     Right in real numbers; in float32 the two roundings of the target's gradient stay.
     """
     row_of = jax.tree.map(lambda leaf: leaf[TARGET_ROW][None], database)
-    null = null_edit(database, TARGET_ROW).record
+    null = null_records(problem.loss, database, 1)
     n = database.label.shape[0]
     whole = n * (gradient(problem, params, database) - problem.l2 * params)
     new, old = (gradient(problem, params, rows) - problem.l2 * params for rows in (null, row_of))
@@ -430,59 +411,62 @@ def observe(key: Array, trial, scene: Scene, seeds: int) -> Scores:
 # it. All 2²³ first draws can be tried for K = 2; a sample of them does for more runs or steps.
 
 
-def line_trial(published: str, scene: Scene):
-    """`staying_trial` of one dimension."""
-    return functools.partial(staying_trial, scene=scene, published=published, at_zero=True)
+def line_slopes(plan: Plan, params) -> np.ndarray:
+    """∇ℒ(θ) = λθ - x/n of the linear loss in the two worlds, x = -1 and x = 1, in float32."""
+    params = np.asarray(params, np.float32)
+    slopes = [-np.float32(side) / np.float32(plan.n) for side in LABELS]
+    return np.stack([slope + np.float32(plan.problem.l2) * params for slope in slopes])
 
 
-def line_step(key: Array, scene: Scene) -> tuple[Step, Seen]:
-    """How the program rounds, learned from one-step runs of the observer's own."""
+def line_step(key: Array, scene: Scene) -> tuple[Step, float]:
+    """How the program rounds, learned from one-step runs of the observer's own; a model of them."""
     scene = scene._replace(plan=replace(scene.plan, delete_steps=1))
-    own = watch_runs(key, line_trial(AS_IT_IS, scene), scene, 0, OWN_RUNS)
-    slopes = own.slopes + np.float32(scene.problem.l2) * own.before[:, None]
-    own = own._replace(slopes=slopes)
-    return scene.step.calibrated(own), own
+    trial = functools.partial(staying_trial, scene=scene, published=AS_IT_IS)
+    own = watch_runs(key, trial, scene, 0, OWN_RUNS)
+    slopes = np.moveaxis(line_slopes(scene.plan, own.before), 0, 1)
+    return scene.step.calibrated(own._replace(slopes=slopes)), own.before[0, 0]
 
 
-def log_ratio(step: Step, l2, draws: np.ndarray, seen: Seen) -> float:
+def log_ratio(step: Step, plan: Plan, draws: np.ndarray, before, after) -> float:
     """Log likelihood of the second world minus the first's, from paths of first draws.
 
     Args:
-        step: as calibrated. l2: λ.
+        step: as calibrated. plan: of the linear loss.
         draws: (K - 1, paths) first quantiles; all of them for K = 2 makes it exact.
-        seen: one run, with ∇ℒ(0) in the two worlds.
+        before, after: the kept model before a request and the release after it, shape (1,).
     """
 
-    def log_hits(slope):
-        params = np.broadcast_to(seen.before, draws.shape[-1:])
+    def log_hits(world):
+        params = np.broadcast_to(before, draws.shape[-1:])
         for quantile in draws:
-            params = step.move(params, slope + l2 * params, quantile)
-        ends = np.broadcast_to(seen.after, params.shape)
-        return step.log_counts(params, slope + l2 * params, ends, total=True)
+            params = step.move(params, line_slopes(plan, params)[world], quantile)
+        ends = np.broadcast_to(after, params.shape)
+        return step.log_counts(params, line_slopes(plan, params)[world], ends, total=True)
 
-    minus, plus = map(log_hits, seen.slopes)
-    return float(plus - minus)
+    return float(log_hits(1) - log_hits(0))
 
 
 def observe_steps(key: Array, scene: Scene, seeds: int, published: str) -> Scores:
     """Scores per run where a request takes several steps."""
     own_key, path_key, *keys = jax.random.split(key, 4)
-    l2, trial = np.float32(scene.problem.l2), line_trial(published, scene)
+    trial = functools.partial(staying_trial, scene=scene, published=published)
     step, _ = line_step(own_key, scene)
     shape = (2, scene.plan.delete_steps - 1, PATHS)
     coins = np.asarray(jax.random.randint(path_key, shape, 0, DRAWS))
 
     def scores(world: int) -> np.ndarray:
-        draws, seen = quantiles()[coins[world]], watch_runs(keys[world], trial, scene, world, seeds)
-        return np.array([log_ratio(step, l2, draws, Seen(*run)) for run in zip(*seen, strict=True)])
+        seen = watch_runs(keys[world], trial, scene, world, seeds)
+        ratio = functools.partial(log_ratio, step, scene.plan, quantiles()[coins[world]])
+        return np.array(list(map(ratio, seen.before, seen.after)))
 
     return scores(0), scores(1)
 
 
 def one_step_advantages(key: Array, settings: LowBitsSettings) -> dict[str, float]:
     """What one step in one dimension shows to the best test, over all 2²³ draws: exact."""
-    step, own = line_step(key, line_scene(settings, 1))
-    before, slopes = own.before[0, 0], own.slopes[0, :, 0]
+    scene = line_scene(settings, 1)
+    step, before = line_step(key, scene)
+    slopes = line_slopes(scene.plan, before)
     shift = float(step.step_size) * abs(float(slopes[1]) - float(slopes[0])) / float(step.scale)
     return {
         "exact_one_step_as_it_is": step.best_advantage(before, slopes, rounded=False),
@@ -499,30 +483,31 @@ def two_step_excess(key: Array, settings: LowBitsSettings) -> dict[str, float]:
     scene = line_scene(settings, 2)
     own_key, play_key = jax.random.split(key)
     step, _ = line_step(own_key, scene)
-    draws, l2 = quantiles()[None, ::STRIDE], np.float32(scene.problem.l2)
-    runs = watch_runs(play_key, line_trial(AS_IT_IS, scene), scene, 0, RUNS)
-    excess = {"as_it_is": [], "on_a_grid": []}
-    for run in zip(*runs, strict=True):
-        seen = Seen(*run)
-        rounded = np.float32(np.rint(seen.after / step.grid) * step.grid)
-        for name, release in zip(excess, (seen.after, rounded), strict=True):
-            published = seen._replace(after=release)
-            found = log_ratio(step, l2, draws, published)
-            excess[name].append(found - real_log_ratio(scene.plan, published))
+    draws = quantiles()[None, ::STRIDE]
+    trial = functools.partial(staying_trial, scene=scene, published=AS_IT_IS)
+    seen = watch_runs(play_key, trial, scene, 0, RUNS)
+    rounded = np.float32(np.rint(seen.after / step.grid) * step.grid)
+
+    def excess(before, after) -> float:
+        found = log_ratio(step, scene.plan, draws, before, after)
+        return found - real_log_ratio(scene.plan, float(before[0]), float(after[0]))
+
     return {
-        f"two_steps_log_ratio_off_{name}": float(np.sqrt(np.mean(np.square(values))))
-        for name, values in excess.items()
+        f"two_steps_log_ratio_off_{name}": float(
+            np.sqrt(np.mean(np.square(list(map(excess, seen.before, after)))))
+        )
+        for name, after in {"as_it_is": seen.after, "on_a_grid": rounded}.items()
     }
 
 
-def real_log_ratio(plan: Plan, seen: Seen) -> float:
+def real_log_ratio(plan: Plan, before: float, after: float) -> float:
     """`log_ratio` if numbers were real: two Gaussians."""
     contraction = 1 - plan.step_size * plan.problem.l2
     powers = contraction ** np.arange(plan.delete_steps)
     variance = 2 * plan.step_size * plan.noise_variance * np.sum(powers**2)
-    kept = float(seen.before[0]) * contraction**plan.delete_steps
-    drifts = [plan.step_size * float(slope[0]) * np.sum(powers) for slope in seen.slopes]
-    first, second = (float(seen.after[0]) - (kept - drift) for drift in drifts)
+    drifts = [plan.step_size * float(slope) * np.sum(powers) for slope in line_slopes(plan, 0.0)]
+    means = [before * contraction**plan.delete_steps - drift for drift in drifts]
+    first, second = (after - mean for mean in means)
     return float((first**2 - second**2) / (2 * variance))
 
 
@@ -567,7 +552,8 @@ def measure(key: Array, scene: Scene, settings: LowBitsSettings) -> list[Case]:
     found = []
     for published in (AS_IT_IS, ON_A_GRID):
         trial = functools.partial(staying_trial, scene=scene, published=published)
-        estimate = judged(next(keys), observe(next(keys), trial, scene, seeds), each)
+        score = observe(next(keys), trial, scene, seeds)
+        estimate = judged(next(keys), score, each)
         found.append(Case(STAYS, published, DIMENSION, 1, 1, scene.certified, estimate))
     for target, trial, shown in (
         (SUBTRACTED, kept_trial, (1, releases)),

@@ -27,7 +27,7 @@ from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, proportions, simultaneous
 from dd_jax.requesters import fixed_stream
-from dd_jax.types import Edit, Mechanism, apply_edit, replacement
+from dd_jax.types import Edit, Mechanism, replacement
 
 RETRAINS, REMEMBERS, TRACKS = "retrains", "remembers", "tracks"
 CURATORS = (RETRAINS, REMEMBERS, TRACKS)
@@ -67,12 +67,11 @@ def mechanism(curator: Array, n: int, scale) -> Mechanism:
     def learn(key, database):
         return jnp.mean(database) + scale * jax.random.normal(key)
 
-    def delete(key, database, edit, state):
-        edited = apply_edit(database, edit)
-        fresh = learn(key, edited)
+    def delete(key, before, edit, after, state):
+        fresh = learn(key, after)
         leaning = fresh - jnp.sign(state) / n
         last = edit.index[0] == n - 1
-        written = jnp.sum(edited[:-1]) / n
+        written = jnp.sum(after[:-1]) / n
         answers = [fresh, jnp.where(last, leaning, state), jnp.where(last, leaning, written)]
         return jnp.stack(answers)[curator]
 
