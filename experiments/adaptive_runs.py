@@ -14,7 +14,7 @@ from jaxtyping import Array
 from dd_jax import attacks
 from dd_jax.attacks import password, recoding
 from dd_jax.attacks.game import membership
-from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
+from dd_jax.attacks.necessity import REMEMBERS, RETRAINS
 from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.intervals import advantages
 from dd_jax.types import replacement

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from dd_jax import losses
 from dd_jax.attacks import recoding
 from dd_jax.attacks.game import Outcome, Stage, membership, play
-from dd_jax.attacks.recoding_law import L2, LIPSCHITZ
+from dd_jax.attacks.recoding import L2, LIPSCHITZ
 from dd_jax.erm import Problem
 from dd_jax.guarantees import renyi
 from dd_jax.interaction import Requester

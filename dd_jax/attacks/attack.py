@@ -262,9 +262,7 @@ class Attack:
         result = self.play(key, settings)
         # Its interval is one of several: together they have the confidence that was asked for.
         estimate = result.estimate._replace(confidence=settings.confidence)
-        return replace(
-            result, attack=self.name, estimate=estimate, parameters=asdict(settings)
-        )
+        return replace(result, attack=self.name, estimate=estimate, parameters=asdict(settings))
 
 
 def row(

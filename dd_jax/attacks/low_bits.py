@@ -309,38 +309,28 @@ def deleted_trial(key: Array, database, worlds, *, scene: Scene, releases: int) 
     again = Requester(init=lambda key: (), act=act)
 
     def serve(key, served, rows):
-        return interact(key, served, again, rows, num_requests=releases + 1, overlay=True)
+        _, happened = interact(key, served, again, rows, num_requests=releases + 1, overlay=True)
+        return happened.releases[1:]
 
     play_key, *own_keys = jax.random.split(key, 3)
-    seen = serve(play_key, scene.curator(AS_IT_IS), database)[1].releases[1:]
+    seen = serve(play_key, scene.curator(AS_IT_IS), database)
     watch = spy(scene.problem, seen)
-    slopes = [
-        serve(own, watch, world)[0].params.slopes[1:]
-        for own, world in zip(own_keys, worlds, strict=True)
-    ]
+    slopes = [serve(own, watch, world)[1:] for own, world in zip(own_keys, worlds, strict=True)]
     return Seen(seen[:-1], seen[1:], jnp.stack(slopes, axis=1))
 
 
-class Watched(NamedTuple):
-    """Requests served so far, and the gradient at each of them."""
-
-    count: Array
-    slopes: Array
-
-
 def spy(problem: Problem, releases: Array) -> Mechanism:
-    """A curator that runs no step: request k + 1 writes down ∇ℒ at the k-th of these releases."""
+    """A curator that runs no step: request k + 1 releases ∇ℒ at the k-th of these releases."""
 
     def learn(key, database):
         del key, database
-        return Watched(jnp.zeros((), jnp.int32), jnp.zeros_like(releases))
+        return jnp.int32(0), jnp.zeros_like(releases[0])
 
     def delete(key, before, edit, after, state):
-        del key
-        slope = gradient(problem, releases[jnp.maximum(state.count - 1, 0)], after)
-        return Watched(state.count + 1, state.slopes.at[state.count].set(slope))
+        count, _ = state
+        return count + 1, gradient(problem, releases[jnp.maximum(count - 1, 0)], after)
 
-    return Mechanism(learn, delete, domain=problem.loss.domain)
+    return Mechanism(learn, delete, lambda key, state: state[1], problem.loss.domain)
 
 
 def kept_slope(problem: Problem, params: Array, database: Labelled) -> Array:
@@ -411,11 +401,10 @@ def observe(key: Array, trial, scene: Scene, seeds: int) -> Scores:
 # it. All 2²³ first draws can be tried for K = 2; a sample of them does for more runs or steps.
 
 
-def line_slopes(plan: Plan, params) -> np.ndarray:
-    """∇ℒ(θ) = λθ - x/n of the linear loss in the two worlds, x = -1 and x = 1, in float32."""
-    params = np.asarray(params, np.float32)
-    slopes = [-np.float32(side) / np.float32(plan.n) for side in LABELS]
-    return np.stack([slope + np.float32(plan.problem.l2) * params for slope in slopes])
+def line_slope(plan: Plan, params, world: int):
+    """∇ℒ(θ) = -x/n + λθ of the linear loss, x = -1 or x = 1, in float32."""
+    slope = -np.float32(LABELS[world]) / np.float32(plan.n)
+    return slope + np.float32(plan.problem.l2) * params
 
 
 def line_step(key: Array, scene: Scene) -> tuple[Step, float]:
@@ -423,7 +412,7 @@ def line_step(key: Array, scene: Scene) -> tuple[Step, float]:
     scene = scene._replace(plan=replace(scene.plan, delete_steps=1))
     trial = functools.partial(staying_trial, scene=scene, published=AS_IT_IS)
     own = watch_runs(key, trial, scene, 0, OWN_RUNS)
-    slopes = np.moveaxis(line_slopes(scene.plan, own.before), 0, 1)
+    slopes = line_slope(scene.plan, own.before, 0)[:, None]
     return scene.step.calibrated(own._replace(slopes=slopes)), own.before[0, 0]
 
 
@@ -439,9 +428,9 @@ def log_ratio(step: Step, plan: Plan, draws: np.ndarray, before, after) -> float
     def log_hits(world):
         params = np.broadcast_to(before, draws.shape[-1:])
         for quantile in draws:
-            params = step.move(params, line_slopes(plan, params)[world], quantile)
+            params = step.move(params, line_slope(plan, params, world), quantile)
         ends = np.broadcast_to(after, params.shape)
-        return step.log_counts(params, line_slopes(plan, params)[world], ends, total=True)
+        return step.log_counts(params, line_slope(plan, params, world), ends, total=True)
 
     return float(log_hits(1) - log_hits(0))
 
@@ -466,7 +455,7 @@ def one_step_advantages(key: Array, settings: LowBitsSettings) -> dict[str, floa
     """What one step in one dimension shows to the best test, over all 2²³ draws: exact."""
     scene = line_scene(settings, 1)
     step, before = line_step(key, scene)
-    slopes = line_slopes(scene.plan, before)
+    slopes = [line_slope(scene.plan, before, world) for world in (0, 1)]
     shift = float(step.step_size) * abs(float(slopes[1]) - float(slopes[0])) / float(step.scale)
     return {
         "exact_one_step_as_it_is": step.best_advantage(before, slopes, rounded=False),
@@ -505,9 +494,10 @@ def real_log_ratio(plan: Plan, before: float, after: float) -> float:
     contraction = 1 - plan.step_size * plan.problem.l2
     powers = contraction ** np.arange(plan.delete_steps)
     variance = 2 * plan.step_size * plan.noise_variance * np.sum(powers**2)
-    drifts = [plan.step_size * float(slope) * np.sum(powers) for slope in line_slopes(plan, 0.0)]
-    means = [before * contraction**plan.delete_steps - drift for drift in drifts]
-    first, second = (after - mean for mean in means)
+    slopes = [float(line_slope(plan, 0, world)) for world in (0, 1)]
+    drifts = [plan.step_size * slope * np.sum(powers) for slope in slopes]
+    kept = before * contraction**plan.delete_steps
+    first, second = (after - (kept - drift) for drift in drifts)
     return float((first**2 - second**2) / (2 * variance))
 
 

@@ -227,9 +227,7 @@ def attack(key: Array, settings: GroupSettings) -> AttackResult:
     estimates = []
     for case_key, case in zip(jax.random.split(key, len(played)), played, strict=True):
         trials_here = min(seeds, MOST_RETRAINED) if case.certified is None else seeds
-        estimates.append(
-            success(case_key, scene, case.mechanism, case.observe, trials_here, each)
-        )
+        estimates.append(success(case_key, scene, case.mechanism, case.observe, trials_here, each))
     return AttackResult(
         measure="success probability",
         estimate=estimates[0],

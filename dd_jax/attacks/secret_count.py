@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
-from dd_jax.attacks.game import Adversary, Outcome, Stage, membership, play
+from dd_jax.attacks.game import Adversary, Stage, membership, play
 from dd_jax.ensemble import DEFAULT_CHUNK
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact

@@ -141,7 +141,7 @@ def judged(key: Array, setting: Any, train: Labelled, test: Labelled) -> Outcome
 
 def schedule(setting: Any) -> noisy_gd.Schedule:
     """What a run needs of a setting; its numbers, the step counts too, may be traced."""
-    return noisy_gd.Schedule(*(getattr(setting, name) for name in noisy_gd.Schedule._fields))
+    return noisy_gd.Schedule.of(setting)
 
 
 class Answer(NamedTuple):

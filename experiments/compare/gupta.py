@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from jaxtyping import Array
 
-from dd_jax.attacks.catalogue import find as find_attack
+from dd_jax.attacks import find as find_attack
 from dd_jax.intervals import Estimate
 from experiments.compare.row import Row
 

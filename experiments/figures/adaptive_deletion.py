@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
+from dd_jax.attacks.necessity import REMEMBERS, RETRAINS
 from dd_jax.cli import style
 from dd_jax.intervals import simultaneous
 from experiments import adaptive_runs, measured

@@ -80,7 +80,7 @@ def test_a_blind_requester_beyond_the_bound_counts_against_us():
     seen = Estimate(1.0, 0.99, 1.0, 100, 0.9)
     for low, refuted in ((0.21, True), (0.19, False)):
         blind = Estimate(0.3, low, 0.4, 100, 0.9)
-        finding = password._findings(find("password"), seen, blind, 0.2, 4)[1]
+        finding = password._findings(seen, blind, 0.2, 4)[1]
         assert finding.refuted == refuted
         assert finding.claim.owner == "ours"
 
