@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import dd_jax as dd
 from dd_jax.attacks import find, re_encoding
-from dd_jax.attacks.game import PostDeletionView
+from dd_jax.audit.samples import PostDeletionView
 from dd_jax.cli import main
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, clopper_pearson

@@ -7,7 +7,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, sisa
-from dd_jax.attacks.game import PostDeletionView
+from dd_jax.audit.samples import PostDeletionView
 from dd_jax.baselines import sisa as sisa_mechanism
 from dd_jax.errors import InputError
 from dd_jax.intervals import clopper_pearson, proportion
