@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from dd_jax.audit import samples
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage
 from dd_jax.errors import InputError
-from dd_jax.types import Mechanism, apply_edit
+from dd_jax.types import Mechanism
 
 Adversary = Callable[[Array, PostDeletionView], PyTree]
 """`(key, view) -> answer`: a pure function of its own coins and the view."""
@@ -38,8 +38,8 @@ def play(key: Array, stage: Stage, adversary: Adversary) -> Outcome:
 def retraining(learn: Callable[[Array, PyTree], PyTree]) -> Mechanism:
     """The curator that retrains at every request: Ā(𝒟, u, ·) = A(𝒟 ∘ u), perfect unlearning."""
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del state
-        return learn(key, apply_edit(database, edit))
+        return learn(key, after)
 
     return Mechanism(learn, delete)
