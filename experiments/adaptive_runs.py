@@ -19,17 +19,17 @@ from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.intervals import advantages
 from dd_jax.types import replacement
 from experiments import measured, waiting_recoder
-from experiments.context import Context
+from experiments.cache import Runner
 
 BOUNDS = ("paper", "certified", "intervals", "fixed")
 
 
-def over_looks(key: Array, config, confidence: float, context: Context) -> dict[str, np.ndarray]:
+def over_looks(key: Array, config, confidence: float, runner: Runner) -> dict[str, np.ndarray]:
     """Noisy-GD against the requester of `waiting_recoder`, at each p, and every bound."""
     plan = recoding.make_plan(config.n, config.order, config.eps_dp)
     estimates = []
     for seen in config.looks:
-        context.say(f"Noisy-GD, a requester that sees {seen} releases: {config.seeds:,} seeds")
+        runner.say(f"Noisy-GD, a requester that sees {seen} releases: {config.seeds:,} seeds")
         look_key = jax.random.fold_in(key, seen)
         estimates.append(waiting_recoder.measure(look_key, plan, seen, config.seeds, confidence))
     bounds = [_bounds(plan, config.order, seen) for seen in config.looks]

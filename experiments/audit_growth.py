@@ -16,7 +16,7 @@ from dd_jax.audit.settings.cases import Setting
 from dd_jax.cli import style
 from dd_jax.ensemble import Pair
 from dd_jax.intervals import proportion, simultaneous
-from experiments.figures import Table
+from experiments.page import Table
 
 CLIMB, MUTANTS = "climb", "mutants"
 NUMBERS = ("audited", "exact", "certified", "detectable")

@@ -4,7 +4,7 @@ import csv
 import io
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,14 +15,11 @@ import numpy as np
 
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
-from experiments import figures, page, saved
-from experiments.context import Context
-from experiments.saved import Arrays, Saved
-from experiments.schedule import Schedule
+from experiments import cache, figures, page
 
 PAGE = "report.html"
 Scale = Literal["quick", "full"]
-Say = Callable[[Schedule, str], None]
+Say = Callable[["Schedule", str], None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Job(NamedTuple):
     module: ModuleType
     config: Any
     identity: dict[str, Any]
-    saved: Saved | None
+    saved: cache.Saved | None
     expected: float | None
 
 
@@ -108,8 +105,8 @@ def _attempt(fn: Callable, *args) -> Any:
 def _prepare(name: str, options: Options) -> Job:
     module = figures.load(name)
     config = module.FULL if options.scale == "full" else module.Config()
-    identity = saved.identity(Path(str(module.__file__)), config)
-    found = saved.read(_arrays_file(name, options))
+    identity = cache.identity(Path(str(module.__file__)), config)
+    found = cache.read(_arrays_file(name, options))
     fits = found is not None and found.identity == identity and not options.recompute
     return Job(module, config, identity, found if fits else None, found and found.seconds)
 
@@ -166,7 +163,8 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         config=asdict(config),
         seconds=kept.seconds,
         revision=kept.revision,
-        caption=module.caption(config, kept.arrays),
+        caption=_caption(module, config, kept.arrays),
+        note=getattr(module, "NOTE", ""),
         image=page.image(content["svg"], content["png"]),
         inches=float(figure.get_figwidth()),
         files=files,
@@ -175,17 +173,22 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
     )
 
 
-def _compute(name: str, job: Job, options: Options, say: Callable[[str], None]) -> Saved:
+def _caption(module: ModuleType, config: Any, arrays: cache.Arrays) -> str:
+    """`CAPTION`; figures that have none yet say it with a function."""
+    return module.CAPTION if hasattr(module, "CAPTION") else module.caption(config, arrays)
+
+
+def _compute(name: str, job: Job, options: Options, say: Callable[[str], None]) -> cache.Saved:
     """The figure's arrays, saved before anything is drawn: a broken plot loses nothing."""
     say("computing")
     start = time.monotonic()
     folder = None if options.recompute else options.results / "chunks"
-    context = Context(say, folder, {"figure": name, **job.identity["config"]})
-    computed = job.module.compute(job.config, context)
-    arrays: Arrays = {key: np.asarray(value) for key, value in computed.items()}
+    runner = cache.Runner(say, folder, {"figure": name, **job.identity["config"]})
+    computed = job.module.compute(job.config, runner)
+    arrays: cache.Arrays = {key: np.asarray(value) for key, value in computed.items()}
     seconds = round(time.monotonic() - start, 1)
-    found = Saved(arrays, job.identity, seconds, store.revision())
-    saved.write(_arrays_file(name, options), found)
+    found = cache.Saved(arrays, job.identity, seconds, store.revision())
+    cache.write(_arrays_file(name, options), found)
     return found
 
 
@@ -197,7 +200,7 @@ def _render(figure, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def _as_csv(arrays: Arrays) -> str:
+def _as_csv(arrays: cache.Arrays) -> str:
     """Long form: array name, index along each axis, value."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -210,3 +213,83 @@ def _as_csv(arrays: Arrays) -> str:
 
 def _cell(value: Any) -> str:
     return f"{float(value):.9g}" if np.asarray(value).dtype.kind in "biuf" else str(value)
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+class Schedule:
+    """Figures in their order, and the time that is left by what each took in an earlier run.
+
+    A figure that never ran is taken to last as long as the mean of those that did.
+    """
+
+    def __init__(
+        self, expected: Mapping[str, float | None], clock: Callable[[], float] = time.monotonic
+    ):
+        """Start the clock.
+
+        Args:
+            expected: seconds by figure, 0 where nothing is computed, None where nothing is known.
+            clock: seconds since some moment.
+        """
+        self._expected, self._clock = dict(expected), clock
+        self._taken: dict[str, float] = {}
+        self._first = self._last = clock()
+
+    @property
+    def total(self) -> int:
+        """How many figures there are."""
+        return len(self._expected)
+
+    @property
+    def done(self) -> int:
+        """How many are finished."""
+        return len(self._taken)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._first
+
+    def finish(self, name: str) -> None:
+        """The figure that was being made is done, and the next one begins."""
+        now = self._clock()
+        self._taken[name] = now - self._last
+        self._last = now
+
+    def left(self) -> float | None:
+        """Seconds that the rest will take; None where nothing is known yet."""
+        known = [seconds for seconds in self._expected.values() if seconds]
+        measured = [taken for name, taken in self._taken.items() if self._expected[name] != 0]
+        mean = _mean(known) or _mean(measured)
+        ahead = [seconds for name, seconds in self._expected.items() if name not in self._taken]
+        if mean is None and None in ahead:
+            return None
+        pace = self._pace()
+        guesses = [pace * (mean or 0.0) if s is None else pace * s for s in ahead]
+        running = self._clock() - self._last
+        return max(guesses[0] - running, 0.0) + sum(guesses[1:]) if guesses else 0.0
+
+    def _pace(self) -> float:
+        """Seconds taken for each that was expected, over the figures where both are known."""
+        known = [name for name in self._taken if self._expected[name]]
+        expected = sum(self._expected[name] or 0.0 for name in known)
+        return sum(self._taken[name] for name in known) / expected if expected else 1.0
+
+    def words(self) -> str:
+        """Which figure it is, the time so far and the time left, for people."""
+        left = round(self.left() or 0.0)
+        rest = f", about {clock(left)} left" if left else ""
+        return f"{min(self.done + 1, self.total)}/{self.total}, {clock(self.elapsed)}{rest}"
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

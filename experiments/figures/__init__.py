@@ -2,15 +2,17 @@
 
 A module of this package has
 
-    TITLE                            a heading
-    Config                           a frozen dataclass; its defaults are the quick scale
-    FULL                             the Config of the full scale
-    compute(config, context)         the numbers, as named arrays
-    plot(config, results)            a matplotlib figure of them
-    caption(config, results)         what to see and which claim it tests, with this run's numbers;
-                                     lines of it are lines on the page
-    tables(config, results)          optional: `Table`s that the page shows beside the figure
-    certificate(config)              optional: the `dd.Certificate` that the figure runs under
+    TITLE                        a heading
+    CAPTION                      what to see and which claim it tests, in at most 80 words; the same
+                                 text for every run, with theorems called by their names
+    NOTE                         how it was made, which the page folds away
+    Config                       a frozen dataclass; its defaults are the quick scale
+    FULL                         the Config of the full scale
+    compute(config, runner)      the numbers, as named arrays, computed with a `cache.Runner`
+    plot(config, results)        a matplotlib figure of them
+    tables(config, results)      this run's numbers in `page.Table`s, and a verdict wherever the
+                                 program decides something
+    certificate(config)          optional: the `dd.Certificate` that the figure runs under
 
 so that a figure can be drawn anew from its saved arrays, without computing. A table whose columns
 include certified, exact, audited and verdict gives the page's cards of claims about this library.
@@ -19,7 +21,6 @@ include certified, exact, audited and verdict gives the page's cards of claims a
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
 
 from dd_jax.errors import InputError
 
@@ -39,22 +40,6 @@ NAMES = (
     "audit_power",
     "sequential",
 )
-
-
-class Table(NamedTuple):
-    """Rows that the page shows as a table that can be sorted.
-
-    Attributes:
-        title: a line above the table.
-        columns: a heading for each column.
-        rows: cells: numbers, text, or None where a cell has no value.
-        unit: what the numbers of a table of claims are, for the cards.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    unit: str = ""
 
 
 def chosen(names: Sequence[str] = ()) -> list[str]:

@@ -16,8 +16,8 @@ from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
 from dd_jax.cli import style
 from dd_jax.intervals import simultaneous
 from experiments import adaptive_runs, measured
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 
 TITLE = "Adaptive requests: what a look costs, and what privacy is for"
 
@@ -57,14 +57,14 @@ FULL = Config(
 )
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Advantages over p, over the number of passwords and over ε, with exact values and bounds."""
     each = simultaneous(config.confidence, config.runs)
     keys = jax.random.split(jax.random.key(config.seed), 3)
-    results = adaptive_runs.over_looks(keys[0], config, each, context)
-    context.say(f"password: {config.seeds:,} seeds for each number of passwords")
+    results = adaptive_runs.over_looks(keys[0], config, each, runner)
+    runner.say(f"password: {config.seeds:,} seeds for each number of passwords")
     results |= adaptive_runs.over_passwords(keys[1], config, each)
-    context.say(f"necessity: {config.seeds:,} seeds at each of {len(config.budgets)} budgets")
+    runner.say(f"necessity: {config.seeds:,} seeds at each of {len(config.budgets)} budgets")
     return results | adaptive_runs.over_budgets(keys[2], config, each)
 
 

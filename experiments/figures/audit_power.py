@@ -20,8 +20,8 @@ from dd_jax.audit.settings import runs as audit_runs
 from dd_jax.audit.settings.runs import Keep
 from dd_jax.cli import style
 from experiments import audit_growth
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 
 NUMBERS = ("audited", "exact", "certified", "paper", "detectable", "refuted")
 LEFT_EDGE = 3e-3
@@ -76,10 +76,10 @@ FULL = Config(
 )
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """For every claim, "setting: words", the numbers of `NUMBERS`; NaN where one is unknown."""
     results = {}
-    key, told = jax.random.key(config.seed), {"keep": Keep(context.folder), "say": context.say}
+    key, told = jax.random.key(config.seed), {"keep": Keep(runner.folder), "say": runner.say}
     settings = {name: audit_runs.find(name, config.order) for name, *_ in config.runs()}
     for place, (name, seeds, claims) in enumerate(config.runs()):
         judged = audit_runs.run(
@@ -110,7 +110,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         pool=config.mutant_pool,
         replays=config.mutant_audits,
         confidence=config.mutant_confidence,
-        say=context.say,
+        say=runner.say,
     )
 
 

@@ -23,7 +23,7 @@ from dd_jax.intervals import simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
 from dd_jax.requesters import churn
-from experiments.context import Context
+from experiments.cache import Runner
 
 TITLE = "Clipping keeps convexity for GLMs only"
 
@@ -59,22 +59,22 @@ class Config:
 FULL = Config(requests=(0, 1, 2, 3, 4, 6, 8), seeds=100_000)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """What samples prove of R_q along the steps after the deletion, and what is certified."""
     plan = config.plan()
     each = simultaneous(config.confidence, len(KINDS) * len(config.requests))
     results = {"steps": plan.delete_steps * np.array(config.requests)}
     for place, (name, single_index) in enumerate(KINDS.items()):
-        context.say(f"{name}: {plan.learn_steps} steps of learning, {config.seeds:,} seeds")
+        runner.say(f"{name}: {plan.learn_steps} steps of learning, {config.seeds:,} seeds")
         key = jax.random.fold_in(jax.random.key(config.seed), place)
-        present, absent = _releases(key, config, plan, single_index, context)
+        present, absent = _releases(key, config, plan, single_index, runner)
         found = [separate(*pair, config.order, each) for pair in zip(present, absent, strict=True)]
         results[f"{name} proved"] = np.array([separation.renyi_low for separation in found])
         results |= {f"{name} {key}": value for key, value in _field(plan, single_index).items()}
     return results | _bounds(config, plan)
 
 
-def _releases(key, config: Config, plan: Plan, single_index: bool, context: Context):
+def _releases(key, config: Config, plan: Plan, single_index: bool, runner: Runner):
     """Models after each of the requests in both worlds, (requests, seeds, 2) each."""
     form, case = attack.shape(single_index=single_index), attack.problem(single_index=single_index)
     schedule = Schedule(*(getattr(plan, name) for name in Schedule._fields))
@@ -87,7 +87,7 @@ def _releases(key, config: Config, plan: Plan, single_index: bool, context: Cont
     for world, arm_key in enumerate(jax.random.split(key)):
         rows = database if world == 0 else dd.apply_edit(database, other)
         name = f"clipping-{'glm' if single_index else 'noglm'}-{world}"
-        models = context.over_seeds(name, fn, arm_key, config.seeds, rows, chunk=CHUNK)
+        models = runner.over_seeds(name, fn, arm_key, config.seeds, rows, chunk=CHUNK)
         arms.append(np.moveaxis(models, 1, 0))
     return arms
 

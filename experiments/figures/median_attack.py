@@ -21,7 +21,7 @@ from dd_jax.attacks.game import trials
 from dd_jax.cli import style
 from dd_jax.intervals import proportions, simultaneous
 from experiments import measured
-from experiments.context import Context
+from experiments.cache import Runner
 
 TITLE = "Perfect unlearning, and the deleted record is named"
 
@@ -57,17 +57,17 @@ class Config:
 FULL = Config(records=(11, 101, 1001), last_request=14, seeds=100_000, gd_seeds=200_000)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Failures of the adversary over the request that deletes, and advantages over ε_dp."""
     each = simultaneous(config.confidence, config.intervals)
     median_key, blind_key, gd_key = jax.random.split(jax.random.key(config.seed), 3)
     results = {}
     for n in config.records:
-        context.say(f"median of {n} records, {config.seeds:,} seeds for each request")
+        runner.say(f"median of {n} records, {config.seeds:,} seeds for each request")
         results |= _failures(jax.random.fold_in(median_key, n), config, n, each)
-    context.say("median, a requester that is shown nothing")
+    runner.say("median, a requester that is shown nothing")
     results |= _blind(blind_key, config, each)
-    context.say(f"Noisy-GD at {len(config.budgets)} budgets, {config.gd_seeds:,} seeds")
+    runner.say(f"Noisy-GD at {len(config.budgets)} budgets, {config.gd_seeds:,} seeds")
     return results | _noisy_gd(gd_key, config, each)
 
 

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 
 from dd_jax.guarantees import adaptive, convex, risk
 from dd_jax.oracles import grid as oracle
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
 from experiments.nonconvex import drawing as nonconvex_plot
 from experiments.nonconvex import gibbs_flow, network_cost, plane_flow
 from experiments.nonconvex import words as nonconvex_words
 from experiments.nonconvex.drawing import FORMS
+from experiments.page import Table
 
 TITLE = "Deletion without convexity: the Gibbs law, its bounds and their price"
 THINNED = 5
@@ -59,17 +59,17 @@ FULL = Config(
 )
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Densities, "d = …: …" divergences with their bounds, risks over σ², and the network's."""
     results = {}
     for dim in range(1, len(config.noises) + 1):
-        context.say(f"exact laws, d = {dim}")
+        runner.say(f"exact laws, d = {dim}")
         found = _divergences(config, dim)
         results |= {f"d = {dim}: {name}": values for name, values in found.items()}
-    context.say("a picture in the plane")
+    runner.say("a picture in the plane")
     plane = plane_flow.snapshots(config.plane_steps)
     results |= {f"plane: {name}": values for name, values in plane._asdict().items()}
-    return results | _risks(config) | _network(config, context)
+    return results | _risks(config) | _network(config, runner)
 
 
 def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
@@ -125,7 +125,7 @@ def _risks(config: Config) -> dict[str, np.ndarray]:
     }
 
 
-def _network(config: Config, context: Context) -> dict[str, np.ndarray]:
+def _network(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Certified steps over σ², and the network run at one noise with the sharp plan."""
     problem = network_cost.make_problem(config.hidden)
     sizes = (problem, config.network_n, config.hidden, config.budget)
@@ -138,14 +138,14 @@ def _network(config: Config, context: Context) -> dict[str, np.ndarray]:
         results |= {f"network, {form}: {name}": values for name, values in columns}
     plans = network_cost.costs(*sizes, np.array([config.network_noise]))
     results |= {f"network, {form}: run": table[0] for form, table in plans.items()}
-    context.say("network: time of a step")
+    runner.say("network: time of a step")
     timed = network_cost.seconds_per_step(keys[0], problem, config.network_n)
     best = network_cost.best_objective(keys[1], problem, config.network_n)
     results |= {"network: seconds per step": np.array(timed), "network: best": np.array(best)}
     plan = network_cost.make_plan(*sizes, "sharp", config.network_noise)
     if plan is None:
         return results
-    run = network_cost.run(context, keys[2], problem, plan, config.network_seeds)
+    run = network_cost.run(runner, keys[2], problem, plan, config.network_seeds)
     return results | {f"network: {name}": np.asarray(values) for name, values in run.items()}
 
 

@@ -20,8 +20,8 @@ from dd_jax.sweeps import deletion as deletion_sweep
 from dd_jax.sweeps import grid
 from dd_jax.sweeps.deletion import Question
 from experiments import utility_order
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 
 TITLE = "Privacy against utility"
 
@@ -61,7 +61,7 @@ FULL = Config(
 )
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """For every setting its n, d, ε_dp, bounds, and risk and accuracy over seeds."""
     loaded = data.load(config.dataset)
     real_dim = loaded.train.features.shape[1]
@@ -81,7 +81,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         questions = [q for place in places for q in _questions(config, *place)]
 
         def run(settings, part=part):
-            return context.sweep(
+            return runner.sweep(
                 f"privacy-utility-{part}",
                 deletion_sweep.judged,
                 jax.random.key(config.seed),

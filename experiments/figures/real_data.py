@@ -14,8 +14,8 @@ import dd_jax as dd
 from dd_jax import data, intervals
 from dd_jax.cli import style
 from dd_jax.data import fetch
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 from experiments.real_data import costs, runs, words
 from experiments.real_data import tables as real_data_tables
 
@@ -83,19 +83,19 @@ def make_setting(config: Config, name: str, train: dd.Labelled) -> costs.Setting
     return costs.Setting(problem, n, dim, config.epsilon, config.deletions)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """ "set: what" for every set: accuracy, risk, bounds, costs (targets × `Cost`), audit."""
     key = jax.random.key(config.seed)
     results = {}
     for place, name in enumerate(L2):
         if name in config.datasets:
-            found = _compute_one(config, name, jax.random.fold_in(key, place), context)
+            found = _compute_one(config, name, jax.random.fold_in(key, place), runner)
             results |= {f"{name}: {what}": np.asarray(value) for what, value in found.items()}
     return results
 
 
-def _compute_one(config: Config, name: str, key, context: Context) -> dict:
-    context.say(f"{name}: loading")
+def _compute_one(config: Config, name: str, key, runner: Runner) -> dict:
+    runner.say(f"{name}: loading")
     loaded = data.load(name)
     train, test = loaded.train, loaded.test
     setting = make_setting(config, name, train)
@@ -112,9 +112,9 @@ def _compute_one(config: Config, name: str, key, context: Context) -> dict:
     judged = runs.judged_requests(deletions, count)
     stream_key, learn_key, audit_key = jax.random.split(key, 3)
     edits = runs.stream(problem, train, deletions)
-    models = runs.releases(context, name, problem, plan, train, edits, seeds, stream_key)
-    learned = runs.learning(context, name, problem, plan, train, seeds, learn_key)
-    context.say(f"{name}: exact minimisers")
+    models = runs.releases(runner, name, problem, plan, train, edits, seeds, stream_key)
+    learned = runs.learning(runner, name, problem, plan, train, seeds, learn_key)
+    runner.say(f"{name}: exact minimisers")
     certificate = plan.certificate(request=deletions, delta=setting.delta)
     bounds = [plan.certificate(request=max(i, 1)) for i in judged]
     return known | {
@@ -127,19 +127,19 @@ def _compute_one(config: Config, name: str, key, context: Context) -> dict:
         "learning risk": runs.learning_risks(problem, learned, train),
         "learning accuracy": runs.accuracies(learned, test),
         "epsilon": [certificate.epsilon_dp, certificate.epsilon_dd],
-        "audit": _audit(config, name, setting, plan, train, audit_key, context),
+        "audit": _audit(config, name, setting, plan, train, audit_key, runner),
     }
 
 
-def _audit(config: Config, name: str, setting, plan, train, key, context: Context) -> np.ndarray:
+def _audit(config: Config, name: str, setting, plan, train, key, runner: Runner) -> np.ndarray:
     """Rows stays and deleted; columns as `words.Audited`. Empty without an audit."""
     seeds = _audit_seeds(config, name)
     if not seeds:
         return np.zeros((0, len(words.Audited._fields)))
     audited = [other for other in config.datasets if _audit_seeds(config, other)]
     confidence = intervals.simultaneous(CONFIDENCE, len(audited))
-    made = runs.audit_setting(name, setting.problem, plan, train, context.config)
-    judged = runs.audit(made, key, seeds, confidence, context)
+    made = runs.audit_setting(name, setting.problem, plan, train, runner.config)
+    judged = runs.audit(made, key, seeds, confidence, runner)
     return np.array([words.Audited.of(found, setting.delta) for found in judged], np.float64)
 
 

@@ -20,7 +20,7 @@ from dd_jax.guarantees import risk
 from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.sweeps.deletion import TRACED, Question, setting
 from experiments import stream_runs
-from experiments.context import Context
+from experiments.cache import Runner
 
 TITLE = "Risk along a thousand edits"
 PLANS = ("optimal", "paper")
@@ -87,7 +87,7 @@ def certificate(config: Config) -> dd.Certificate:
     return make_plan(config, train)[1].certificate(1, 1)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """For each plan: risk (seeds, judged) and accuracy of both requesters and of retraining."""
     loaded = data.load(config.dataset)
     plans = {name: make_plan(config, loaded.train, name)[1] for name in PLANS}
@@ -118,7 +118,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     }
     results = _bounds(config, plans)
     for number, (name, (fn, seeds, args)) in enumerate(runs.items()):
-        found = context.sweep(
+        found = runner.sweep(
             f"risk-stream-{name}",
             fn,
             jax.random.fold_in(jax.random.key(config.seed), number),

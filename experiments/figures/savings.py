@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 
 from dd_jax.cli import style
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 from experiments.savings import points, runs
 from experiments.savings import words as savings_words
 from experiments.savings.cases import Target
@@ -81,7 +81,7 @@ class Config:
 FULL = Config(seeds=8, served=10)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Arrays "panel: row" with one line per run: place, stated order, then `Measured`."""
     key = jax.random.key(config.seed)
     lines: dict[str, list] = {}
@@ -89,7 +89,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
     for number, point in enumerate(points.points(config)):
         name = f"{point.panel}: {point.row}"
         if name not in lines:
-            context.say(name)
+            runner.say(name)
         run = (point.row, point.target)
         if run not in known:
             sizes = (config.seeds, config.served)

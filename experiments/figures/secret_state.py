@@ -23,7 +23,7 @@ from dd_jax.guarantees import inference, renyi
 from dd_jax.intervals import simultaneous
 from dd_jax.oracles import linear
 from experiments import measured
-from experiments.context import Context
+from experiments.cache import Runner
 
 TITLE = "A secret state leaks over later releases"
 
@@ -54,13 +54,13 @@ class Config:
 FULL = Config(requests=(1, 2, 3), releases=10_000, seeds=5_000, gd_seeds=100_000)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Advantages along the number of releases, measured and exact, of both kinds of curators."""
     each = simultaneous(config.confidence, len(config.requests) + len(CURATORS))
     count_key, gd_key = jax.random.split(jax.random.key(config.seed))
     results = {}
     for request in config.requests:
-        context.say(f"secret count, deleted at request {request}: {config.releases:,} releases")
+        runner.say(f"secret count, deleted at request {request}: {config.releases:,} releases")
         found = attacks.find("secret-count").run(
             jax.random.fold_in(count_key, request),
             step=request,
@@ -77,7 +77,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         limit = found.theory["as_stated_any_number_of_releases_at_most"]
         results[f"{_count(AS_STATED, request)} limit"] = np.array(limit)
     for place, (name, make) in enumerate(CURATORS.items()):
-        context.say(f"{name}: {config.gd_seeds:,} seeds in each of two worlds")
+        runner.say(f"{name}: {config.gd_seeds:,} seeds in each of two worlds")
         key = jax.random.fold_in(gd_key, place)
         pair = config.setting.sample(key, config.gd_seeds, make)
         estimates = [

@@ -17,8 +17,8 @@ import dd_jax as dd
 from dd_jax import data
 from dd_jax.cli import style
 from dd_jax.errors import InputError
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 from experiments.sequential import runs
 from experiments.sequential import words as sequential_words
 from experiments.sequential.passes import Setting, perturbed_calibration
@@ -61,7 +61,7 @@ def make_setting(config: Config, loaded: data.Dataset) -> Setting:
     return Setting(problem, n, dim, config.epsilon, 1 / n, config.deletions)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """σ² of the grid, "passes: row" over it, and "accuracy: steps" over it and the seeds."""
     loaded = data.load(config.dataset)
     setting = make_setting(config, loaded)
@@ -73,7 +73,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         "noise": noises,
         "private_noise": np.array(private),
     }
-    context.say("steps by every calibration")
+    runner.say("steps by every calibration")
     for name, row in ROWS.items():
         if row.passes is None:
             made = perturbed_calibration(setting, FORMS[name])
@@ -81,7 +81,7 @@ def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
         else:
             found = [row.passes(setting, float(noise), config.batch_size) for noise in noises]
             results[f"passes: {name}"] = np.array(found, np.float64)
-    return results | runs.accuracies(config, setting, loaded, noises, context.say)
+    return results | runs.accuracies(config, setting, loaded, noises, runner.say)
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter
 
 from dd_jax.cli import style
 from experiments import steps_accountants as accountants
-from experiments.context import Context
-from experiments.figures import Table
+from experiments.cache import Runner
+from experiments.page import Table
 from experiments.steps_accountants import NOTIONS, Budget, Problem
 
 TITLE = "Deletion steps and noise, by accountant"
@@ -65,9 +65,9 @@ class Config:
 FULL = Config(points=200)
 
 
-def compute(config: Config, context: Context) -> dict[str, np.ndarray]:
+def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Axes, "steps over AXIS: ACCOUNTANT", "noise over κ: …", and the rows of both tables."""
-    context.say("steps over κ, ε_dd and η")
+    runner.say("steps over κ, ε_dd and η")
     kappas, budgets = config.grid(config.kappas), config.grid(config.budgets)
     moves = config.grid((config.least_move, accountants.largest_move("optimal", config.kappa)))
     cases = {

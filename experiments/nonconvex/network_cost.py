@@ -17,7 +17,7 @@ import dd_jax as dd
 from dd_jax import erm
 from dd_jax.errors import CertificateRefused
 from dd_jax.plans import Plan
-from experiments.context import Context
+from experiments.cache import Runner
 
 FEATURES, ROW = 2, 0
 FORMS = ("paper", "sharp")
@@ -75,7 +75,7 @@ def costs(
 
 
 def run(
-    context: Context, key: Array, problem: dd.Problem, plan: Plan, seeds: int
+    runner: Runner, key: Array, problem: dd.Problem, plan: Plan, seeds: int
 ) -> dict[str, np.ndarray]:
     """Objective, loss without regulariser and accuracy of learned and deleted models, (seeds, 2).
 
@@ -93,7 +93,7 @@ def run(
         judged = [_judge(problem, model, rows) for model, rows in worlds]
         return jax.tree.map(lambda *values: jnp.stack(values), *judged)
 
-    found = context.over_seeds("network", interaction, key, seeds, database, edit)
+    found = runner.over_seeds("network", interaction, key, seeds, database, edit)
     return dict(zip(("objective", "loss", "accuracy"), found, strict=True))
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
-from experiments.figures import Table
 from experiments.nonconvex import network_cost
 from experiments.nonconvex.drawing import FORMS
+from experiments.page import Table
 
 _MINUTE, _DAY, _YEAR = 60.0, 86_400.0, 3.15576e7
 

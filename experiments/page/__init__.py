@@ -13,9 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jinja2
 
 from dd_jax.plans import Certificate
-from experiments import environment
-from experiments.figures import Table
-from experiments.page import certificate_card
+from experiments import cache
 
 Status = Literal["computed", "saved", "missing data", "failed"]
 # Columns of a table whose rows are claims that samples were held against.
@@ -23,6 +21,22 @@ CLAIM_COLUMNS = ("certified", "exact", "audited", "verdict")
 MOST_CLAIMS = 12
 # Above this size a picture of many marks is shown as pixels.
 LARGEST_DRAWING = 1_000_000
+
+
+class Table(NamedTuple):
+    """Rows that the page shows as a table that can be sorted.
+
+    Attributes:
+        title: a line above the table.
+        columns: a heading for each column.
+        rows: cells: numbers, text, or None where a cell has no value.
+        unit: what the numbers of a table of claims are, for the cards.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,8 @@ class Made:
         status: whether it was computed, drawn from saved arrays, or could not be made.
         problem: why it could not. command: what to run to get its data.
         config: its settings. seconds: how long its arrays took. revision: of the source then.
-        caption: what to see. image: a picture as a data URL. inches: how wide it was drawn.
+        caption: what to see. note: how it was made.
+        image: a picture as a data URL. inches: how wide it was drawn.
         files: label → file beside the page.
         tables: tables below the figure. certificate: what it runs under.
     """
@@ -48,6 +63,7 @@ class Made:
     seconds: float | None = None
     revision: str | None = None
     caption: str = ""
+    note: str = ""
     image: str = ""
     inches: float = 10.0
     files: dict[str, str] = field(default_factory=dict)
@@ -101,7 +117,7 @@ def render(made: Sequence[Made], found: Sequence[Claim], scale: str) -> str:
         claims=[_claim_card(claim) for claim in shown],
         num_claims=len(found),
         certificates=[
-            certificate_card.card(figure.title, figure.certificate)
+            _certificate_card(figure.title, figure.certificate)
             for figure in made
             if figure.certificate is not None
         ],
@@ -129,10 +145,10 @@ def _claim_card(claim: Claim) -> dict[str, Any]:
 def _environment(made: Sequence[Made]) -> dict[str, str]:
     revisions = sorted({_revision(figure.revision) for figure in made if figure.revision})
     return {
-        "device": environment.device(),
-        "random numbers": environment.generator(),
+        "device": cache.device(),
+        "random numbers": cache.generator(),
         "revision": ", ".join(revisions) or "not a clone",
-        **environment.versions(),
+        **cache.versions(),
     }
 
 
@@ -149,6 +165,63 @@ def _seeds(made: Sequence[Made]) -> Table:
         if "seed" in name
     ]
     return Table("Seeds of every figure", ("figure", "setting", "value"), rows)
+
+
+# --- certificates -----------------------------------------------------------------------------
+
+
+def _certificate_card(title: str, certificate: Certificate) -> dict[str, Any]:
+    """What the template needs; `title` is that of the figure which runs under the certificate."""
+    return {
+        "title": title,
+        "claim": certificate.claim,
+        "unit": _unit(certificate),
+        "numbers": _numbers(certificate),
+        "meaning": [
+            ("compared with", certificate.comparator),
+            ("seen by", certificate.observer),
+        ],
+        "plan": _plan(certificate),
+        "assumptions": [(a.statement, a.established) for a in certificate.assumptions],
+        "warnings": certificate.warnings,
+        "text": str(certificate),
+    }
+
+
+def _unit(certificate: Certificate) -> str:
+    if certificate.order is None:
+        return f"the ε of (ε, δ) at δ = {certificate.delta:g}"
+    return f"a Rényi divergence of order {certificate.order:g}"
+
+
+def _numbers(certificate: Certificate) -> list[tuple[str, float, str]]:
+    """(symbol, bound, what it bounds)."""
+    p = certificate.adaptivity
+    seen = "1 release" if p == 1 else f"{p} releases"
+    found = [
+        ("ε_dp", certificate.eps_dp, "for a record that stays, in one release"),
+        ("ε_dd", certificate.eps_dd, "for a deleted record, if the requester saw no release"),
+    ]
+    if p:
+        words = f"for a deleted record, if the requester saw {seen} before"
+        found.append((f"ε_dd, {seen} seen", certificate.eps_dd_adaptive, words))
+    words = f"over chance, of any test for a deleted record{f', {seen} seen' if p else ''}"
+    found.append(("advantage", certificate.advantage_bound, words))
+    if certificate.risk_bound is not None:
+        words = "mean excess risk of any release on its own records"
+        found.append(("risk", certificate.risk_bound, words))
+    return found
+
+
+def _plan(certificate: Certificate) -> list[tuple[str, str]]:
+    plan = certificate.plan
+    return [
+        ("loss", f"{plan.problem.loss.name}, λ = {plan.problem.l2:g}"),
+        ("accountant", f"{plan.accountant}, {plan.kind}"),
+        ("records", f"n = {plan.n:,}, d = {plan.dim:,}"),
+        ("noise", f"σ² = {plan.noise_variance:.4g}, step size η = {plan.step_size:.4g}"),
+        ("steps", f"K_L = {plan.learn_steps:,} to learn, K_U = {plan.delete_steps:,} per request"),
+    ]
 
 
 # --- text ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dd_jax.audit.settings import requesters as audit_requesters
 from dd_jax.audit.settings import runs as audit_runs
 from dd_jax.audit.settings.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting, make_run
 from dd_jax.audit.settings.logistic import along
-from experiments.context import Context
+from experiments.cache import Runner
 
 CHECKPOINTS = 24
 _RELEASES = (0, 1)
@@ -29,7 +29,7 @@ def stream(problem: dd.Problem, train: dd.Labelled, deletions: int) -> dd.Edit:
 
 
 def releases(
-    context: Context, name: str, problem: dd.Problem, plan: dd.Plan, train, edits, seeds: int, key
+    runner: Runner, name: str, problem: dd.Problem, plan: dd.Plan, train, edits, seeds: int, key
 ) -> np.ndarray:
     """φ_0, φ_1, … of the whole stream: (seeds, deletions + 1, d)."""
     curator = noisy_gd.mechanism(problem, plan)
@@ -39,11 +39,11 @@ def releases(
         requester = requesters.fixed_stream(edits)
         return dd.interact(key, curator, requester, train, num_requests=num_requests)[1].releases
 
-    return context.over_seeds(f"{name}-stream", run, key, seeds, train, edits, chunk=_CHUNK)
+    return runner.over_seeds(f"{name}-stream", run, key, seeds, train, edits, chunk=_CHUNK)
 
 
 def learning(
-    context: Context, name: str, problem: dd.Problem, plan: dd.Plan, train, seeds: int, key
+    runner: Runner, name: str, problem: dd.Problem, plan: dd.Plan, train, seeds: int, key
 ) -> np.ndarray:
     """Learning from scratch, looked at after `checkpoints` steps: (seeds, checkpoints, d)."""
     kept = checkpoints(plan.learn_steps) - 1
@@ -62,7 +62,7 @@ def learning(
         )
         return models[kept]
 
-    return context.over_seeds(f"{name}-learning", run, key, seeds, train, chunk=_CHUNK)
+    return runner.over_seeds(f"{name}-learning", run, key, seeds, train, chunk=_CHUNK)
 
 
 def checkpoints(learn_steps: int) -> np.ndarray:
@@ -144,8 +144,8 @@ def audit_setting(name: str, problem: dd.Problem, plan: dd.Plan, train, config: 
 
 
 def audit(
-    setting: Setting, key: Array, seeds: int, confidence: float, context: Context
+    setting: Setting, key: Array, seeds: int, confidence: float, runner: Runner
 ) -> list[audit_runs.Judged]:
     """Whether samples contradict the certificate; at one confidence for both claims together."""
-    keep = audit_runs.Keep(context.folder)
-    return audit_runs.run(setting, key, seeds, confidence=confidence, keep=keep, say=context.say)
+    keep = audit_runs.Keep(runner.folder)
+    return audit_runs.run(setting, key, seeds, confidence=confidence, keep=keep, say=runner.say)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from dd_jax.intervals import mean_over_seeds
-from experiments.figures import Table
+from experiments.page import Table
 from experiments.real_data import costs
 from experiments.real_data.words import (
     REPORTED_ACCURACY,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dd_jax.cli import style
 from experiments import figures, report
-from experiments.figures import Table
+from experiments.page import Table
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def figure(name: str, **changes) -> SimpleNamespace:
         caption=lambda config, results: f"{len(results['value'])} points of {name}.",
     )
 
-    def compute(config, context):
-        made.calls.append((config, context))
+    def compute(config, runner):
+        made.calls.append((config, runner))
         return {"value": np.arange(config.points) / 3, "words": np.array(["a", "b"])}
 
     made.compute = compute

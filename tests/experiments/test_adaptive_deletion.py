@@ -15,7 +15,7 @@ from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Observation
 from experiments import adaptive_runs, waiting_recoder
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import adaptive_deletion
 
 CONFIG = adaptive_deletion.Config(
@@ -54,7 +54,7 @@ class FakeNecessity:
 def results():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adaptive_runs.attacks, "find", lambda name: FakeNecessity())
-        return adaptive_deletion.compute(CONFIG, Context())
+        return adaptive_deletion.compute(CONFIG, Runner())
 
 
 def test_the_requester_knows_the_likelihood_ratio_of_the_chain():

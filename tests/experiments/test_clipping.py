@@ -6,7 +6,7 @@ import pytest
 
 from dd_jax.guarantees import adaptive
 from dd_jax.guarantees.convex import Descent
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import clipping
 
 CONFIG = clipping.Config(requests=(0, 1), seeds=400)
@@ -17,7 +17,7 @@ def results():
     """The twin is not run: what is known of it is put in its place."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clipping, "KINDS", {"no GLM": False})
-        found = clipping.compute(CONFIG, Context())
+        found = clipping.compute(CONFIG, Runner())
     return found | _twin(CONFIG.plan())
 
 

@@ -8,8 +8,8 @@ from dd_jax import cli
 from dd_jax.baselines import fixed_model
 from dd_jax.intervals import Estimate
 from experiments.__main__ import PROGRAM
-from experiments.arena import contestants, measure
-from experiments.arena.row import Comparison, Mean, Row
+from experiments.compare import contestants, measure
+from experiments.compare.row import Comparison, Mean, Row
 from experiments.figures import sequential
 from experiments.sequential.rows import ROWS
 
@@ -106,7 +106,7 @@ def test_results_that_are_a_file_are_refused(capsys, tmp_path):
 def test_sequential_prints_and_saves_the_table_of_the_authors_data(capsys, tmp_path, monkeypatch):
     asked = []
 
-    def compute(config, context):
+    def compute(config, runner):
         asked.append(config)
         shown = {"n": 10, "held_out": 5, "noise": [1.0, 2.0], "private_noise": 1.0}
         results = {name: np.array(value) for name, value in shown.items()}

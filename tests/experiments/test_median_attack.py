@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dd_jax.guarantees import inference
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import median_attack
 
 CONFIG = median_attack.Config(
@@ -15,7 +15,7 @@ CONFIG = median_attack.Config(
 
 @pytest.fixture(scope="module")
 def results():
-    return median_attack.compute(CONFIG, Context())
+    return median_attack.compute(CONFIG, Runner())
 
 
 def test_failures_are_the_exact_ones(results):

@@ -4,7 +4,7 @@ import pytest
 
 from dd_jax.cli import style
 from dd_jax.oracles import grid as oracle
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import nonconvex
 from experiments.nonconvex import drawing, gibbs_flow, network_cost, plane_flow
 from experiments.nonconvex import words as nonconvex_words
@@ -24,7 +24,7 @@ NUMBERS = (0.01, 1.5)  # η and σ²
 
 @pytest.fixture(scope="module")
 def results():
-    return nonconvex.compute(SMALL, Context())
+    return nonconvex.compute(SMALL, Runner())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import fake_figures as fake
 import pytest
 
 import dd_jax as dd
-from experiments.figures import Table
+from experiments.page import Table
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

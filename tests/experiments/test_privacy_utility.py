@@ -7,7 +7,7 @@ import dd_jax as dd
 from dd_jax.guarantees import risk
 from dd_jax.sweeps import deletion as deletion_sweep
 from experiments import utility_order
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import privacy_utility
 
 SMALL = privacy_utility.Config(
@@ -17,7 +17,7 @@ SMALL = privacy_utility.Config(
 
 @pytest.fixture(scope="module")
 def results():
-    return privacy_utility.compute(SMALL, Context())
+    return privacy_utility.compute(SMALL, Runner())
 
 
 def test_databases_of_every_size_have_one_objective():

@@ -15,7 +15,7 @@ from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
 from dd_jax.guarantees.convex import Descent
 from dd_jax.intervals import mean_over_seeds
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import real_data
 from experiments.real_data import costs, runs, words
 
@@ -39,7 +39,7 @@ def run():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "releases", releases)
-        return real_data.compute(CONFIG, Context()), kept[0]
+        return real_data.compute(CONFIG, Runner()), kept[0]
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_missing_data_are_named_with_the_command_that_gets_them(results):
 
 def test_fetched_data_wait_for_the_full_scale_with_their_costs_known(monkeypatch, results):
     monkeypatch.setattr(real_data, "_is_fetched", lambda name: True)
-    found = real_data.compute(CONFIG, Context())
+    found = real_data.compute(CONFIG, Runner())
     assert set(found) == {f"{DIGITS}: size", f"{DIGITS}: costs"}
     np.testing.assert_array_equal(found[f"{DIGITS}: costs"], results[f"{DIGITS}: costs"])
     text = real_data.caption(CONFIG, found)
@@ -339,7 +339,7 @@ def test_mnist_keeps_its_accuracy_through_a_hundred_deletions():
     assert certificate.epsilon_dp <= 1 + 1e-9
     edits = runs.stream(setting.problem, loaded.train, 100)
     arguments = (setting.problem, plan, loaded.train, edits, 1, jax.random.key(7))
-    models = runs.releases(Context(), MNIST, *arguments)
+    models = runs.releases(Runner(), MNIST, *arguments)
     accuracy = runs.accuracies(models, loaded.test)[0]
     assert accuracy[0] >= 0.945
     assert accuracy[-1] >= 0.945

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from experiments import environment, page, report, saved
-from experiments.context import Context
-from experiments.figures import Table
+from experiments import cache, page, report
+from experiments.cache import Runner
+from experiments.page import Table
 
 ABSENT = dd.MissingData("mnist is not here; run `get it`.", "get it")
 
@@ -58,20 +58,20 @@ def test_nothing_is_used_again_once_something_changed(monkeypatch, tmp_path, nam
     figure = fake.figure("one")
     fake.install(monkeypatch, figure)
     fake.write(tmp_path)
-    monkeypatch.setattr(environment, name, lambda *_: value)
+    monkeypatch.setattr(cache, name, lambda *_: value)
     assert statuses(fake.write(tmp_path)) == {"one": "computed"}
     assert statuses(fake.write(tmp_path)) == {"one": "saved"}
     assert len(figure.calls) == 2
 
 
 def test_numerics_are_what_changes_digits(monkeypatch):
-    found = [environment.numerics()]
+    found = [cache.numerics()]
     monkeypatch.setenv("XLA_FLAGS", "--another")
-    found.append(environment.numerics())
+    found.append(cache.numerics())
     with jax.enable_x64(True):
-        found.append(environment.numerics())
+        found.append(cache.numerics())
     with jax.default_matmul_precision("highest"):
-        found.append(environment.numerics())
+        found.append(cache.numerics())
     assert all(one != other for one, other in itertools.combinations(found, 2))
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_computed_again(monkeypatch, tmp_path):
     for content in (file.read_bytes()[:-40], b"", b"PK no archive"):
         file.write_bytes(content)
         assert statuses(fake.write(tmp_path)) == {"one": "computed"}
-        assert saved.read(file) is not None
+        assert cache.read(file) is not None
 
 
 def test_a_killed_report_goes_on_where_it_stopped(monkeypatch, tmp_path):
@@ -123,8 +123,8 @@ def test_chunks_of_seeds_are_kept_beside_the_page_unless_all_is_computed_anew(
 
 def test_names_for_people_make_folders(tmp_path):
     said = []
-    context = Context(said.append, tmp_path, {"seed": 0})
-    drawn = context.over_seeds("linear, record present", jax.random.normal, jax.random.key(0), 3)
+    runner = Runner(said.append, tmp_path, {"seed": 0})
+    drawn = runner.over_seeds("linear, record present", jax.random.normal, jax.random.key(0), 3)
     assert drawn.shape == (3,)
     assert said[0] == "linear, record present: 3 seeds"
     [folder] = tmp_path.iterdir()
@@ -137,16 +137,16 @@ def test_saved_arrays_come_back_as_they_were(tmp_path):
         "a": np.array(3),
         "words": np.array(["ε", "no"]),
     }
-    given = saved.Saved(arrays, {"config": {"seed": 0}}, 1.5, None)
-    saved.write(tmp_path / "a.npz", given)
-    found = saved.read(tmp_path / "a.npz")
+    given = cache.Saved(arrays, {"config": {"seed": 0}}, 1.5, None)
+    cache.write(tmp_path / "a.npz", given)
+    found = cache.read(tmp_path / "a.npz")
     assert list(found.arrays) == list(arrays)
     for name, array in arrays.items():
         assert found.arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(found.arrays[name], array)
     assert found[1:] == given[1:]
     with pytest.raises(TypeError, match="'a' holds Python objects"):
-        saved.write(tmp_path / "b.npz", given._replace(arrays={"a": np.array([None])}))
+        cache.write(tmp_path / "b.npz", given._replace(arrays={"a": np.array([None])}))
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
@@ -154,17 +154,17 @@ def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
     file = tmp_path / "figure.py"
     file.write_text(
         "from dd_jax.cli import style\n"
-        "from experiments.figures import Table\n"
+        "from experiments.page import Table\n"
         "def compute():\n    from experiments import adaptive_runs\n"
     )
-    here = environment.ROOT / "experiments"
-    found = environment._with_imports(file)
+    here = cache.ROOT / "experiments"
+    found = cache._with_imports(file)
     # The requester that waits by way of the runs that use it.
     names = {"figure.py", "adaptive_runs.py", "waiting_recoder.py"}
     assert names <= {path.name for path in found}
     assert (
         not {
-            environment.ROOT / "dd_jax" / "cli" / "style.py",
+            cache.ROOT / "dd_jax" / "cli" / "style.py",
             here / "figures" / "__init__.py",
             here / "report.py",
         }
@@ -177,20 +177,20 @@ def test_a_changed_source_has_another_digest(tmp_path):
     digests = []
     for text in ("a = 1\n", "a = 2\n", "a = 1\n"):
         file.write_text(text)
-        digests.append(environment.sources_digest(file))
+        digests.append(cache.sources_digest(file))
     assert digests[0] == digests[2] != digests[1]
 
 
 def test_the_whole_library_counts_as_a_source_but_for_its_command_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(cache, "ROOT", tmp_path)
     counts = {"dd_jax/erm.py": True, "dd_jax/losses/base.py": True, "dd_jax/cli/run.py": False}
     for name in ("figure.py", *counts):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("a = 1\n")
-    before = environment.sources_digest(tmp_path / "figure.py")
+    before = cache.sources_digest(tmp_path / "figure.py")
     for name, matters in counts.items():
         (tmp_path / name).write_text("a = 2\n")
-        assert (environment.sources_digest(tmp_path / "figure.py") != before) == matters
+        assert (cache.sources_digest(tmp_path / "figure.py") != before) == matters
         (tmp_path / name).write_text("a = 1\n")
 
 
@@ -329,7 +329,7 @@ def test_a_drawing_that_is_too_large_is_shown_as_pixels(monkeypatch):
 
 
 def test_identity_is_what_a_file_can_hold():
-    found = saved.identity(Path(fake.__file__), fake.Config())
+    found = cache.identity(Path(fake.__file__), fake.Config())
     assert found == json.loads(json.dumps(found))
     assert found["config"] == {"points": 4, "seed": 0}
     assert set(found) == {"config", "versions", "prng", "device", "numerics", "sources"}

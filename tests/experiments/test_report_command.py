@@ -28,15 +28,15 @@ FALSE = Claim("is false", 1.0, 1.0, 1.1, "refuted", "done")
 @pytest.fixture
 def outcome(monkeypatch, tmp_path):
     """Set what the report comes to; returns the options that it was given."""
+
     from experiments import report
-    from experiments.schedule import Schedule
 
     given = []
 
     def come_to(made, claims=(HOLDS,)):
         def write_report(options, say):
             given.append(options)
-            say(Schedule({figure.name: 60.0 for figure in made}), "working")
+            say(report.Schedule({figure.name: 60.0 for figure in made}), "working")
             return Report(tmp_path / "report.html", tuple(made), tuple(claims))
 
         monkeypatch.setattr(report, "write_report", write_report)

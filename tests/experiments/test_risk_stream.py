@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dd_jax import data
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import risk_stream
 
 SMALL = risk_stream.Config(num_requests=4, every=2, retrain_every=4, seeds=12, adaptive_seeds=6)
@@ -15,7 +15,7 @@ SMALL = risk_stream.Config(num_requests=4, every=2, retrain_every=4, seeds=12, a
 
 @pytest.fixture(scope="module")
 def results():
-    return risk_stream.compute(SMALL, Context())
+    return risk_stream.compute(SMALL, Runner())
 
 
 def test_both_scales_cover_a_thousand_edits_and_retrain_where_releases_are_judged():

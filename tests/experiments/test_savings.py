@@ -10,7 +10,7 @@ from scipy import stats
 import dd_jax as dd
 from dd_jax import erm
 from dd_jax.baselines import base
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import savings
 from experiments.savings import cases, orders, points, runs
 from experiments.savings.cases import Target
@@ -163,7 +163,7 @@ def pretend(monkeypatch):
     def results(measure):
         monkeypatch.setattr(points, "make_case", lambda config, row, target: row)
         monkeypatch.setattr(runs, "measure", measure)
-        return savings.compute(CONFIG, Context())
+        return savings.compute(CONFIG, Runner())
 
     return results
 

@@ -1,4 +1,4 @@
-from experiments.schedule import Schedule, clock
+from experiments.report import Schedule, clock
 
 
 class Clock:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import secret_state
 from experiments.figures.secret_state import SECRET, STATELESS
 
@@ -42,7 +42,7 @@ class FakeAttack:
 def results():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secret_state.attacks, "find", lambda name: FakeAttack())
-        return secret_state.compute(CONFIG, Context())
+        return secret_state.compute(CONFIG, Runner())
 
 
 def chain(config):

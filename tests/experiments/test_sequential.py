@@ -11,7 +11,7 @@ from dd_jax import data
 from dd_jax.baselines import noisy_gd_system, pnsgd
 from dd_jax.data import Dataset
 from dd_jax.errors import InputError
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import sequential
 from experiments.sequential import passes, runs
 from experiments.sequential.passes import Setting
@@ -160,7 +160,7 @@ def test_mini_batches_learn_before_they_serve(monkeypatch):
 def test_passes_are_those_of_each_calibration_at_every_noise(monkeypatch):
     monkeypatch.setattr(data, "load", lambda name: DATA)
     monkeypatch.setattr(runs, "accuracies", lambda config, setting, *rest: {"setting": setting})
-    found = sequential.compute(dataclasses.replace(CONFIG, batch_size=5), Context())
+    found = sequential.compute(dataclasses.replace(CONFIG, batch_size=5), Runner())
     setting = found["setting"]
     assert (setting.n, setting.dim, setting.delta, setting.deletions) == (24, 2, 1 / 24, 20)
     assert (setting.problem.l2, setting.epsilon) == (CONFIG.l2, CONFIG.epsilon)

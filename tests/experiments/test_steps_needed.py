@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments import steps_accountants as accountants
-from experiments.context import Context
+from experiments.cache import Runner
 from experiments.figures import steps_needed
 from experiments.steps_accountants import Budget, Problem
 
@@ -14,7 +14,7 @@ CONFIG = steps_needed.Config(points=4)
 
 @pytest.fixture(scope="module")
 def results():
-    return steps_needed.compute(CONFIG, Context())
+    return steps_needed.compute(CONFIG, Runner())
 
 
 def test_divergences_of_order_two_need_the_known_steps(results):

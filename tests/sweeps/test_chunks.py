@@ -15,7 +15,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax import ensemble, sharding, sweeps
-from dd_jax.sweeps import Stream, store
+from dd_jax.sweeps import Stream, runner, store
 from dd_jax.sweeps.store import Folder
 
 KEY = jax.random.key(3)
@@ -144,7 +144,7 @@ def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatc
 
     one, other = identity(jnp.arange(100.0)), identity(jnp.arange(100.0).at[50].set(-1))
     assert one["program"] != other["program"]
-    monkeypatch.setattr(chunks, "version", lambda name: "99")
+    monkeypatch.setattr(runner, "version", lambda name: "99")
     newer = identity(jnp.arange(100.0))
     assert newer["program"] == one["program"]
     assert newer != one

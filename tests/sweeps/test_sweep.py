@@ -18,7 +18,7 @@ import dd_jax as dd
 from dd_jax import ensemble, sweeps
 from dd_jax.cli import output
 from dd_jax.sweeps import Stream, runner, store
-from experiments.context import Context
+from experiments.cache import Runner
 
 KEY = jax.random.key(3)
 SEEDS = 5
@@ -197,10 +197,10 @@ def test_bad_sweeps_are_refused():
         run([Setting(scale=float("nan"))])
 
 
-def test_a_context_says_what_it_does_first_and_sweeps(tmp_path):
+def test_a_runner_says_what_it_does_first_and_sweeps(tmp_path):
     said = []
-    context = Context(said.append, tmp_path)
-    found = context.sweep(
+    runner = Runner(said.append, tmp_path)
+    found = runner.sweep(
         "draws", draw, KEY, SEEDS, SETTINGS[:1], traced=TRACED, arguments=offset, chunk=8
     )
     assert said[0] == "draws: 1 settings × 5 seeds"

@@ -24,8 +24,8 @@ from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, advantage
 from dd_jax.types import Edit, Labelled
-from experiments.arena.contestant import CLUSTERS, LINEAR, SHARDED, Contestant
-from experiments.arena.settings import TARGET_ROW, Scene
+from experiments.compare.contestant import CLUSTERS, LINEAR, SHARDED, Contestant
+from experiments.compare.scene import TARGET_ROW, Scene
 
 SUMMARIES = (1, 3, 10, 30, 100)
 FIT_SHARE = 0.3
