@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, PyTree
 from dd_jax.ensemble import Pair, neighbours, over_seeds
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, adversary_view, interact, replaces
-from dd_jax.types import Edit, Mechanism, Transcript, apply_edit, is_concrete, num_records
+from dd_jax.types import Edit, Mechanism, Transcript, is_concrete, num_records
 
 _CUT = object()
 
@@ -215,8 +215,8 @@ def _answers(outcome: Outcome) -> PyTree:
 def retraining(learn: Callable[[Array, PyTree], PyTree]) -> Mechanism:
     """The curator that retrains at every request: Ā(𝒟, u, ·) = A(𝒟 ∘ u), perfect unlearning."""
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del state
-        return learn(key, apply_edit(database, edit))
+        return learn(key, after)
 
     return Mechanism(learn, delete)

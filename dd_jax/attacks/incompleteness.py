@@ -36,8 +36,8 @@ def learn(key: Array, database: Array) -> Array:
 def fixed_answers(if_empty: float = ANSWER) -> Mechanism:
     """Ā answers `ANSWER` to every deletion, and `if_empty` to an empty request (S = ∅)."""
 
-    def delete(key, database, edit, state):
-        del key, database, state
+    def delete(key, before, edit, after, state):
+        del key, before, state
         return jnp.float32(ANSWER if edit.index.shape[0] else if_empty)
 
     return Mechanism(learn, delete)

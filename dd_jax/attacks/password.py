@@ -49,8 +49,8 @@ def mechanism(passwords: int) -> Mechanism:
         password = jax.random.randint(key, (), 0, passwords, jnp.int32)
         return Model(jnp.int32(LEARNED), password)
 
-    def delete(key, database, edit, state):
-        deleted = database[edit.index[0]]
+    def delete(key, before, edit, after, state):
+        deleted = before[edit.index[0]]
         coin = jax.random.bernoulli(key).astype(jnp.int32)
         matches = (edit.record[0] == state.value).astype(jnp.int32)
         armed = (state.phase == READY) & (state.value == 1)

@@ -66,9 +66,9 @@ def mechanism(variant: str, epsilon: float) -> Mechanism:
         del key
         return SecretCount(jnp.sum(database), jnp.float32(0), jnp.int32(0))
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        old, new = database[edit.index[0]], edit.record[0]
+        old, new = before[edit.index[0]], edit.record[0]
         request = state.request + 1
         weight = jnp.exp2(-request.astype(jnp.float32)) if variant == REPAIRED else jnp.float32(1)
         tally = state.tally + weight * old.astype(jnp.float32)

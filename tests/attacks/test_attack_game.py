@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 
 import dd_jax as dd
 from dd_jax.attacks.game import (
@@ -185,5 +186,5 @@ def test_the_adversary_has_coins_of_its_own():
 
 def test_retraining_forgets_its_state(transcript):
     edit = dd.replacement([0], jnp.array([3.0]))
-    state = SUM.delete(jax.random.key(0), DATABASE, edit, jnp.float32(jnp.nan))
+    state = deleting(SUM)(jax.random.key(0), DATABASE, edit, jnp.float32(jnp.nan))
     assert state == 113

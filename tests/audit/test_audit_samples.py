@@ -90,7 +90,7 @@ def test_too_few_seeds_for_the_confidence_are_refused():
 DATABASE = jnp.array([1.0, 10.0, 100.0])
 TOTAL = dd.Mechanism(
     lambda key, database: jnp.sum(database),
-    lambda key, database, edit, state: jnp.sum(dd.apply_edit(database, edit)),
+    lambda key, before, edit, after, state: jnp.sum(after),
 )
 # Request 1 edits row 2, request 2 deletes rows 0 and 1, request 3 edits row 2 and blanks row 1.
 STREAM = fixed_stream(
