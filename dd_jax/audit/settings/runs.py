@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from dd_jax import sweeps
 from dd_jax.audit.gates import gates_for
 from dd_jax.audit.samples import check_seeds
 from dd_jax.audit.settings import linear as audit_linear
@@ -20,7 +21,6 @@ from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
-from dd_jax.sweeps import chunks
 
 SETTINGS: dict[str, Callable[[float], Setting]] = {
     "linear": audit_linear.setting,
@@ -162,11 +162,11 @@ def sample(
     # One line before anything is compiled, which takes a while and is silent.
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
     chunk = min(found.chunk, seeds)
-    stream = chunks.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
+    stream = sweeps.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
     return found.sample(
         key,
         seeds,
-        functools.partial(chunks.neighbours, stream, progress=_progress(label, say)),
+        functools.partial(sweeps.neighbours, stream, progress=_progress(label, say)),
     )
 
 
@@ -202,7 +202,7 @@ def judge(
         scores=case.score,
         gates=case.gates,
         exact=case.exact,
-        independent=True,  # `chunks.neighbours` gives each world its own keys
+        independent=True,  # `sweeps.neighbours` gives each world its own keys
     )
     report = judging(confidence=confidence)
     stricter = judging(confidence=verdict_confidence(confidence))
