@@ -21,10 +21,9 @@ from dd_jax import data, erm, requesters
 from dd_jax.cli import style
 from dd_jax.guarantees import risk
 from dd_jax.interaction import Observation, Requester
-from dd_jax.intervals import simultaneous
+from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.losses.base import Loss
 from dd_jax.noisy_gd import mechanism
-from dd_jax.sweeps import means
 from dd_jax.sweeps.deletion import LOSS, TRACED, Question, schedule, setting
 from experiments.cache import Runner
 from experiments.measured import verdict
@@ -343,7 +342,7 @@ def _draw(panel: Axes, config: Config, results, plan: str, what: str) -> None:
         panel.fill_between(results["request"], low, high, color=colour, alpha=0.2, linewidth=0)
         mean = values.mean(axis=0)
         style.line(panel, results["request"], mean, f"{name} requester", colour, dashes)
-    found = means.over_seeds(results[f"{plan}_retrained_{what}"], _each(config, results))
+    found = mean_over_seeds(results[f"{plan}_retrained_{what}"], _each(config, results))
     where, label = results["request"][:: config.apart], "retrained, fixed stream"
     style.error_bars(panel, where, *found, label=label, colour=style.GREEN, marker="D")
 
@@ -361,7 +360,7 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
         bound = results[f"{plan}_bound"]
         lowest = np.minimum(bound, theorem) if plan == "paper" else bound
         for name in REQUESTERS:
-            found = means.over_seeds(results[f"{plan}_{name}_risk"], _each(config, results))
+            found = mean_over_seeds(results[f"{plan}_{name}_risk"], _each(config, results))
             above = int(np.sum(found.low > lowest))
             accuracy = results[f"{plan}_{name}_accuracy"].mean(axis=0)
             worst = (found.value / bound).max()
