@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import signed
+from problems import deleting, signed
 
 import dd_jax as dd
 from dd_jax.baselines import pnsgd, pnsgd_passes
@@ -208,7 +208,7 @@ def test_the_order_is_kept_and_every_request_has_its_own_passes():
     made, system = small(), pnsgd.system(SMALL, small())
     assert made.request_steps == (2, 1, 2)
     options = {"compiler_options": {"xla_backend_optimization_level": "0"}}
-    learn, delete = jax.jit(system.learn, **options), jax.jit(system.delete, **options)
+    learn, delete = jax.jit(system.learn, **options), jax.jit(deleting(system), **options)
     state, cost = learn(jax.random.key(0), DATABASE)
     order = np.asarray(state.order)
     assert sorted(order.ravel().tolist()) == list(range(12))
