@@ -26,8 +26,8 @@ from dd_jax.baselines.calibration import Constants
 from dd_jax.cli import style
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees.risk import delete_steps_convex_paper, excess_risk_convex_paper
+from dd_jax.intervals import mean_over_seeds
 from dd_jax.requesters import fixed_stream
-from dd_jax.sweeps import means
 from experiments.cache import Runner
 from experiments.page import Table
 
@@ -370,7 +370,7 @@ def measure(
         for seed in range(seeds)
     ]
     retrain, requests, learned, edited = (np.stack(leaves) for leaves in zip(*found, strict=True))
-    edit = means.over_seeds(requests.mean(axis=1), 0.95)
+    edit = mean_over_seeds(requests.mean(axis=1), 0.95)
     numbers = (retrain.mean(), *edit, target.excess_risk, learned.mean(), edited.mean())
     return Measured(*map(float, numbers))
 
