@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
+from dd_jax import checks
 from dd_jax.ensemble import Pair, neighbours, over_seeds
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, adversary_view, interact, replaces
@@ -101,8 +102,7 @@ def _check_cut(transcript: Transcript, request: int, row) -> None:
             f"the transcript's edits have shape {transcript.edits.index.shape}, "
             f"one interaction's (requests, r); cut inside the vmap over seeds."
         )
-    if isinstance(request, bool) or not isinstance(request, int | np.integer):
-        raise InputError(f"request = {request!r}; give a whole number, from 1.")
+    checks.whole("request", request, least=1)
     if row is not None and not _is_one_row(row):
         raise InputError(f"row = {row!r}; give one row of the database, a whole number ≥ 0.")
 

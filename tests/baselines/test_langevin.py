@@ -171,7 +171,7 @@ def test_what_cannot_be_calibrated_is_refused():
     for change, message in (
         ({"accountant": "ours"}, "accountant = 'ours' is not known"),
         ({"step_size": 4.0}, "= 3.81679, which this accountant needs"),
-        ({"noise_variance": 0.0}, "noise_variance = 0 is not a positive"),
+        ({"noise_variance": 0.0}, "noise_variance = 0.0 is not a positive"),
         ({"delta": 1.0}, "delta = 1 is not in"),
         ({"requests": 0}, "requests = 0 is not a finite whole number"),
         ({"requests": 1000}, "requests = 1000 doubles the order beyond"),
