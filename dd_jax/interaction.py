@@ -31,7 +31,6 @@ from dd_jax.types import (
     Mechanism,
     Transcript,
     acceptable_rows,
-    apply_edit,
     check_edit,
     count_rejected,
     is_concrete,
@@ -388,15 +387,15 @@ def _edit_size(requester: Requester, memory, release: PyTree) -> int:
 
 
 def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
-    """One turn of `alg:interact`: delete, publish, then edit the database."""
+    """One turn of `alg:interact`: edit the database, delete, publish."""
     record, inside = mechanism.domain.project(edit.record)
     edit = Edit(edit.index, record)
     rejected = count_rejected(curator.database, edit)
     unchanged = _unchanged(curator.database, edit)
-    state = mechanism.delete(tagged(key, "delete"), curator.database, edit, curator.params)
+    before, after = curator.database, databases.edited(curator.database, edit)
+    state = mechanism.delete(tagged(key, "delete"), before, edit, after, curator.params)
     release = mechanism.publish(tagged(key, "publish"), state)
-    database = _edited(curator.database, edit)
-    curator = curator._replace(params=state, database=database, served=curator.served + 1)
+    curator = curator._replace(params=state, database=after, served=curator.served + 1)
     return curator, release, (edit, _count_outside(inside), rejected, unchanged)
 
 
@@ -409,15 +408,6 @@ def _unchanged(database: PyTree, edit: Edit) -> PyTree:
         return accepted & jnp.all(old == new, axis=tuple(range(1, new.ndim)))
 
     return jax.tree.map(leaf, held, edit.record)
-
-
-def _edited(database: PyTree, edit: Edit) -> PyTree:
-    """The database after a request; an overlay has slots for all of them."""
-    return (
-        database.write(edit)
-        if isinstance(database, databases.Overlay)
-        else apply_edit(database, edit)
-    )
 
 
 def _compacted(curator: CuratorState) -> CuratorState:

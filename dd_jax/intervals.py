@@ -1,6 +1,6 @@
-"""Exact binomial intervals for success probabilities and membership advantages.
+"""Exact binomial intervals for success probabilities and membership advantages; means over seeds.
 
-Every interval here is made of Clopper-Pearson intervals: its coverage is at least the stated
+The binomial ones are made of Clopper-Pearson intervals: their coverage is at least the stated
 confidence for every true probability and every number of trials. Host-side, no JAX.
 """
 
@@ -97,6 +97,35 @@ def advantages(present: np.ndarray, absent: np.ndarray, confidence: float) -> li
         advantage(int(ones), int(zeros), len(present), each)._replace(confidence=confidence)
         for ones, zeros in zip(present.sum(axis=0), absent.sum(axis=0), strict=True)
     ]
+
+
+class Mean(NamedTuple):
+    """A mean over seeds and its interval, numbers or arrays of one shape."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def mean_over_seeds(
+    values: np.ndarray, confidence: float, *, least: float = -np.inf, most: float = np.inf
+) -> Mean:
+    """Means over the leading axis with Student's t; each interval alone has the confidence.
+
+    Exact where the values are normal, and otherwise to the accuracy of the central limit theorem.
+
+    Args:
+        values: one entry (a number or an array) per seed.
+        confidence: of each interval.
+        least, most: what every value is known to lie between; limits beyond are cut.
+    """
+    check_confidence(confidence)
+    values = np.asarray(values, np.float64)
+    if len(values) < 2:
+        raise InputError(f"{len(values)} seed has no interval; give at least 2.")
+    centre = values.mean(axis=0)
+    half = stats.t.isf((1 - confidence) / 2, len(values) - 1) * stats.sem(values, axis=0)
+    return Mean(centre, *(np.clip(limit, least, most) for limit in (centre - half, centre + half)))
 
 
 def simultaneous(confidence: float, cases: int) -> float:

@@ -22,7 +22,7 @@ from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
 from dd_jax.plans import Plan, arithmetic
-from dd_jax.types import Edit, Mechanism, apply_edit, is_concrete, num_records, publish_model
+from dd_jax.types import Edit, Mechanism, is_concrete, num_records, publish_model
 
 
 class Schedule(NamedTuple):
@@ -194,11 +194,10 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
         )
         return run(key, start, database, problem, num_steps=plan.learn_steps, **numbers)
 
-    def delete(key, database, edit, state):
-        _check_planned(plan, database, state)
+    def delete(key, before, edit, after, state):
+        _check_planned(plan, before, state)
         _check_planned_edit(plan, edit)
-        edited = apply_edit(database, edit)
-        return run(key, state, edited, problem, num_steps=plan.delete_steps, **numbers)
+        return run(key, state, after, problem, num_steps=plan.delete_steps, **numbers)
 
     made_from = plan if isinstance(plan, Plan) else None
     return Mechanism(learn, delete, publish, problem.loss.domain, made_from)

@@ -1,4 +1,4 @@
-"""Estimates with their exact intervals: as named arrays, and as error bars."""
+"""Estimates with their exact intervals: as named arrays, as error bars, and as a verdict."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +23,11 @@ def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
         f"{name}{end}": np.array([np.nan if row[key] is None else row[key] for row in rows], float)
         for end, key in keys.items()
     }
+
+
+def verdict(refuted: Any) -> str:
+    """The word for whether samples or exact values contradict a claim."""
+    return "refuted" if refuted else "consistent"
 
 
 def draw(

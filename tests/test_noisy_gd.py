@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 from exact_laws import p_value, quadratic_law
-from problems import CATALOGUE, features, signed
+from problems import CATALOGUE, deleting, features, signed
 
 import dd_jax as dd
 from dd_jax import erm, noisy_gd
@@ -112,7 +112,7 @@ def test_mechanism_learns_from_the_gaussian_start_and_deletes_from_the_last_mode
         jax.random.key(7), learned, dd.apply_edit(database, edit), problem, num_steps=2, **RUN
     )
     np.testing.assert_allclose(
-        mechanism.delete(jax.random.key(7), database, edit, learned), deleted, rtol=1e-6
+        deleting(mechanism)(jax.random.key(7), database, edit, learned), deleted, rtol=1e-6
     )
     np.testing.assert_array_equal(mechanism.publish(jax.random.key(8), learned), learned)
     assert mechanism.domain is problem.loss.domain
@@ -152,8 +152,8 @@ def test_a_plan_serves_only_the_sizes_it_was_made_for(setting):
         with pytest.raises(dd.InputError, match=message):
             jax.jit(mechanism.learn)(jax.random.key(0), database)
         with pytest.raises(dd.InputError, match=message):
-            jax.jit(mechanism.delete)(jax.random.key(0), database, edit, jnp.zeros(4))
-    delete = noisy_gd.mechanism(PLANNED, planned()).delete
+            jax.jit(deleting(mechanism))(jax.random.key(0), database, edit, jnp.zeros(4))
+    delete = deleting(noisy_gd.mechanism(PLANNED, planned()))
     with pytest.raises(dd.InputError, match="edits_per_request=2"):
         delete(jax.random.key(0), database, dd.deletion(LOSS, database, [0, 1]), jnp.zeros(4))
 
@@ -292,9 +292,8 @@ def expected_law(name):
 def stale_database(mechanism):
     """A mutant that trains on the database before the edit."""
 
-    def delete(key, database, edit, state):
-        stale = jax.tree.map(lambda leaf: leaf[edit.index], database)
-        return mechanism.delete(key, database, dd.Edit(edit.index, stale), state)
+    def delete(key, before, edit, after, state):
+        return mechanism.delete(key, before, edit, before, state)
 
     return mechanism._replace(delete=delete)
 
@@ -302,8 +301,9 @@ def stale_database(mechanism):
 def reused_key(mechanism):
     """A mutant whose deletions all draw the same noise."""
 
-    def delete(key, database, edit, state):
-        return mechanism.delete(jax.random.fold_in(jax.random.key(0), 1), database, edit, state)
+    def delete(key, before, edit, after, state):
+        key = jax.random.fold_in(jax.random.key(0), 1)
+        return mechanism.delete(key, before, edit, after, state)
 
     return mechanism._replace(delete=delete)
 

@@ -20,9 +20,9 @@ from dd_jax import checks
 from dd_jax.attacks import against_games as games
 from dd_jax.attacks.against_games import FAMILIES, Moves
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import membership
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
+from dd_jax.audit.samples import two_worlds
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.guarantees import inference, renyi
@@ -125,7 +125,7 @@ def releases(key: Array, case: Case, strategy: int, seeds: int, noise: float = 1
         plan.learn_steps,
         plan.delete_steps,
     )
-    return membership(
+    return two_worlds(
         _trial(case.name, case.moves),
         key,
         seeds,

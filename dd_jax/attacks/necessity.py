@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import PostDeletionView, Stage, membership, play
+from dd_jax.attacks.game import play
 from dd_jax.attacks.necessity_curators import (
     CURATORS,
     REMEMBERS,
@@ -30,6 +30,7 @@ from dd_jax.attacks.necessity_curators import (
     noise_scale,
 )
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import neighbours
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
@@ -115,11 +116,11 @@ def measure(key: Array, curator: str, n: int, scale, seeds: int, confidence: flo
     target = _worlds(n, n - 1)
     learner = neighbours(learner_trial, learner_key, seeds, *target, *numbers)
     starts = [
-        membership(deleter_trial, start_key, seeds, *_worlds(n, 0), *numbers, jnp.float32(start))
+        two_worlds(deleter_trial, start_key, seeds, *_worlds(n, 0), *numbers, jnp.float32(start))
         for start_key, start in zip(jax.random.split(deleter_key), STARTS, strict=True)
     ]
     attacks = [
-        membership(attack_trial, swap_key, seeds, *target, *numbers, jnp.asarray(swapped))
+        two_worlds(attack_trial, swap_key, seeds, *target, *numbers, jnp.asarray(swapped))
         for swap_key, swapped in zip(jax.random.split(attack_key), (False, True), strict=True)
     ]
     return Measured(

@@ -17,8 +17,9 @@ from jaxtyping import Array, Int
 from dd_jax import checks
 from dd_jax.attacks import laplace
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Adversary, Outcome, Stage, membership, play
+from dd_jax.attacks.game import Adversary, play
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.ensemble import DEFAULT_CHUNK
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, simultaneous
@@ -66,9 +67,9 @@ def mechanism(variant: str, epsilon: float) -> Mechanism:
         del key
         return SecretCount(jnp.sum(database), jnp.float32(0), jnp.int32(0))
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        old, new = database[edit.index[0]], edit.record[0]
+        old, new = before[edit.index[0]], edit.record[0]
         request = state.request + 1
         weight = jnp.exp2(-request.astype(jnp.float32)) if variant == REPAIRED else jnp.float32(1)
         tally = state.tally + weight * old.astype(jnp.float32)
@@ -178,7 +179,7 @@ def measure(key: Array, variant: str, *, seeds, n, step, releases, epsilon, conf
     adversary = likelihood_ratio_adversary(present[step:], absent[step:], epsilon, checkpoints)
     fn = functools.partial(trial, setting=setting, adversary=adversary)
     chunk = max(64, min(DEFAULT_CHUNK, MOST_RELEASES_AT_ONCE // num_requests))
-    pair = membership(fn, key, seeds, records, alternative, chunk=chunk)
+    pair = two_worlds(fn, key, seeds, records, alternative, chunk=chunk)
     shifts = epsilon * known_shifts(variant, step, releases)
     return Measured(
         variant,

@@ -94,7 +94,7 @@ class System(NamedTuple):
     Attributes:
         name: its name in tables and on the command line.
         learn: `(key, database) -> (state, Cost)`.
-        delete: `(key, database, edit, state) -> (state, Cost)`, with the database BEFORE the edit.
+        delete: `(key, before, edit, after, state) -> (state, Cost)`, as a `Mechanism`'s.
         publish: `(key, state) -> release`.
         predict: `(release, features) -> label of each row`.
         secret: `state -> pytree` of what is kept and not released; an empty tuple for nothing.
@@ -104,7 +104,7 @@ class System(NamedTuple):
 
     name: str
     learn: Callable[[Array, PyTree], tuple[Any, Cost]]
-    delete: Callable[[Array, PyTree, Edit, Any], tuple[Any, Cost]]
+    delete: Callable[[Array, PyTree, Edit, PyTree, Any], tuple[Any, Cost]]
     publish: Callable[[Array, Any], PyTree]
     predict: Callable[[PyTree, Array], Array]
     secret: Callable[[Any], PyTree]
@@ -118,8 +118,8 @@ def mechanism(system: System) -> Mechanism:
     def learn(key, database):
         return system.learn(key, database)[0]
 
-    def delete(key, database, edit, state):
-        return system.delete(key, database, edit, state)[0]
+    def delete(key, before, edit, after, state):
+        return system.delete(key, before, edit, after, state)[0]
 
     return Mechanism(learn, delete, system.publish, system.domain)
 
@@ -141,8 +141,8 @@ def metered(system: System) -> Mechanism:
     def learn(key, database):
         return Metered(*system.learn(key, database))
 
-    def delete(key, database, edit, state):
-        return Metered(*system.delete(key, database, edit, state.value))
+    def delete(key, before, edit, after, state):
+        return Metered(*system.delete(key, before, edit, after, state.value))
 
     def publish(key, state):
         return Metered(system.publish(key, state.value), state.cost)

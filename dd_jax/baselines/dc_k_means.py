@@ -18,7 +18,7 @@ from dd_jax.baselines import k_means
 from dd_jax.baselines.base import Guarantee, System, cost, publish_part
 from dd_jax.baselines.k_means import Points
 from dd_jax.baselines.sisa import draw_deal
-from dd_jax.types import acceptable_rows, apply_edit, num_records
+from dd_jax.types import acceptable_rows, num_records
 
 GUARANTEE = Guarantee(
     notion="exact unlearning",
@@ -90,11 +90,11 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
         total = sum(widths[level] * price(level, deal.shape[1]) for level in range(height + 1))
         return TreeState(levels[0].features[0], deal, tuple(levels[1:])), cost(total, retrained=1)
 
-    def delete(key, database, edit, state):
-        n = num_records(database)
+    def delete(key, before, edit, after, state):
+        n = num_records(before)
         hit = jnp.any(state.deal == edit.index[:, None, None], axis=2)
         leaf = jnp.where(acceptable_rows(edit.index, n), jnp.argmax(hit, axis=1), widths[-1])
-        members = _leaf_members(apply_edit(database, edit), state.deal[leaf])
+        members = _leaf_members(after, state.deal[leaf])
         nodes, gradients, path = list(state.nodes), jnp.int32(0), leaf
         whole = jnp.sum(acceptable_rows(leaf, widths[-1]), dtype=jnp.int32) == widths[-1]
         for level in reversed(range(height + 1)):

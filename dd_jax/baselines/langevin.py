@@ -20,7 +20,6 @@ from dd_jax.baselines.langevin_steps import optimal_steps, published_steps
 from dd_jax.baselines.request_steps import Calibration
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
-from dd_jax.types import apply_edit
 
 
 class LangevinState(NamedTuple):
@@ -101,14 +100,13 @@ def system(problem: Problem, calibration: Calibration) -> System:
         state = LangevinState(made.learn(key, database), request_steps.start_counter(calibration))
         return state, cost(calibration.n * calibration.learn_steps, retrained=1)
 
-    def delete(key: Array, database: PyTree, edit, state: LangevinState):
+    def delete(key: Array, before: PyTree, edit, after: PyTree, state: LangevinState):
         check_planned_edit(edit, calibration.edits_per_request)
-        edited = apply_edit(database, edit)
         count = request_steps.steps_now(calibration, state.served)
 
         def step(step_key, k, model):
             del k
-            return noisy_gd.step(step_key, model, edited, problem, *numbers)
+            return noisy_gd.step(step_key, model, after, problem, *numbers)
 
         model = request_steps.repeat(key, state.model, count, step)
         served = request_steps.count_one(state.served)

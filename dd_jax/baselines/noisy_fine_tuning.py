@@ -27,7 +27,7 @@ from dd_jax.baselines.noisy_fine_tuning_noise import (
 )
 from dd_jax.baselines.projected import project
 from dd_jax.losses import Loss
-from dd_jax.types import apply_edit, num_records, publish_model
+from dd_jax.types import num_records, publish_model
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,10 @@ def system(loss: Loss, tuning: Tuning, *, predict) -> System:
         model = _plain(loss, tuning, start, database, tuning.learn_steps, tuning.learn_step_size)
         return model, cost(num_records(database) * tuning.learn_steps, retrained=1)
 
-    def delete(key: Array, database: PyTree, edit, model: PyTree):
-        edited = apply_edit(database, edit)
-        model = fine_tune(key, loss, tuning, model, edited)
+    def delete(key: Array, before: PyTree, edit, after: PyTree, model: PyTree):
+        model = fine_tune(key, loss, tuning, model, after)
         steps = tuning.num_steps + tuning.final_steps
-        return model, cost(num_records(database) * steps)
+        return model, cost(num_records(before) * steps)
 
     return System(
         name="noisy-fine-tuning",

@@ -23,7 +23,7 @@ from dd_jax.baselines.calibration import check_planned
 from dd_jax.baselines.noisy_m_a_sgd_noise import Calibration, calibrate
 from dd_jax.baselines.projected import step
 from dd_jax.erm import Problem, gradient
-from dd_jax.types import Edit, apply_edit
+from dd_jax.types import Edit
 
 __all__ = ["Calibration", "History", "State", "calibrate", "look_ahead", "system"]
 
@@ -75,16 +75,15 @@ def system(problem: Problem, calibration: Calibration) -> System:
         (model, _), history = jax.lax.scan(body, (start, start), jnp.arange(made.num_steps))
         return State(model, history), cost(made.num_steps * made.batch_size, retrained=1)
 
-    def delete(key, database, edit, state):
-        check_planned(database, made.n)
+    def delete(key, before, edit, after, state):
+        check_planned(before, made.n)
         # Refuse what the meter cannot hold: every step compared and run anew.
         cost(made.num_steps * (2 * edit.index.shape[0] + made.batch_size))
         accept_key, run_key = jax.random.split(key)
-        differences, hits = _differences(problem, made, database, edit, state.history)
+        differences, hits = _differences(problem, made, before, edit, state.history)
         rejected = _rejected(accept_key, made, state.history.noises, differences)
         first = jnp.where(jnp.any(rejected), jnp.argmax(rejected), made.num_steps)
-        edited = apply_edit(database, edit)
-        state = _rerun(run_key, problem, made, edited, state, differences, first)
+        state = _rerun(run_key, problem, made, after, state, differences, first)
         return state, _request_cost(made, hits, first)
 
     return System(

@@ -15,7 +15,7 @@ from dd_jax.baselines.perturbed_gd_stateless import calibrate_stateless
 from dd_jax.baselines.projected import descend
 from dd_jax.erm import Problem
 from dd_jax.noisy_gd import standard_normal_like
-from dd_jax.types import apply_edit, publish_model
+from dd_jax.types import publish_model
 
 __all__ = ["Calibration", "calibrate", "calibrate_stateless", "system"]
 
@@ -55,9 +55,9 @@ def system(problem: Problem, calibration: Calibration) -> System:
         spent = cost(made.n * made.learn_steps, retrained=1)
         return (params if made.secret else perturb(key, params)), spent
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         check_planned_edit(edit, made.edits_per_request)
-        params = move(state, apply_edit(database, edit), made.delete_steps)
+        params = move(state, after, made.delete_steps)
         return (params if made.secret else perturb(key, params)), cost(made.n * made.delete_steps)
 
     return System(

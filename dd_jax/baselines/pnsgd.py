@@ -22,7 +22,7 @@ from dd_jax.baselines.pnsgd_passes import PnsgdCalibration, calibrate
 from dd_jax.baselines.projected import project
 from dd_jax.erm import Problem
 from dd_jax.losses import null_records
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 __all__ = [
     "PnsgdCalibration",
@@ -119,11 +119,10 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
         state = PnsgdState(model, order, request_steps.start_counter(calibration))
         return state, cost(calibration.n * epochs, retrained=1)
 
-    def delete(key: Array, database: PyTree, edit, state: PnsgdState):
+    def delete(key: Array, before: PyTree, edit, after: PyTree, state: PnsgdState):
         check_planned_edit(edit, calibration.edits_per_request)
-        edited = apply_edit(database, edit)
         epochs = request_steps.steps_now(calibration, state.served)
-        model = run(key, state.model, edited, problem, state.order, epochs=epochs, **numbers)
+        model = run(key, state.model, after, problem, state.order, epochs=epochs, **numbers)
         served = request_steps.count_one(state.served)
         return PnsgdState(model, state.order, served), cost(epochs * calibration.n)
 

@@ -38,7 +38,7 @@ from dd_jax.baselines.q_k_means_lattice import (
     lattice_points,
     round_centroids,
 )
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 __all__ = ["GUARANTEE", "QState", "calibrate", "system"]
 
@@ -106,16 +106,16 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
         coins = jax.random.bits(key, (2,), jnp.uint32)
         return train(coins, _phases(coins, iterations, database), database)
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        change = replaced(database, edit)
-        phases = _phases(state.coins, iterations, database)
+        change = replaced(before, edit)
+        phases = _phases(state.coins, iterations, before)
         tallies = jax.vmap(lambda counted, start: _exchange(counted, change, start))(
             state.tallies, state.starts
         )
         ends = jnp.concatenate([state.starts[1:], state.model[None]])
         lattices = jax.vmap(round_centroids, in_axes=(0, 0, 0, None, None, None))(
-            tallies, state.starts, phases, num_records(database), spacing, balance
+            tallies, state.starts, phases, num_records(before), spacing, balance
         )
         kept = jax.vmap(lambda end, phase: lattice_points(end, phase, spacing))(ends, phases)
         same = jnp.all(lattices == kept) & _same_seeds(edit.index, change, state)
@@ -125,7 +125,7 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
             return state._replace(tallies=tallies), checked
 
         def rerun():
-            anew, training = train(state.coins, phases, apply_edit(database, edit))
+            anew, training = train(state.coins, phases, after)
             return anew, add_costs(checked, training)
 
         return jax.lax.cond(same, keep, rerun)

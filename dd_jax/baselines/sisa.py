@@ -25,7 +25,7 @@ from dd_jax.baselines.sisa_training import Training, stage_gradients, stage_step
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 from dd_jax.losses import Loss
-from dd_jax.types import Mechanism, apply_edit, num_records
+from dd_jax.types import Mechanism, num_records
 
 
 class SisaState(NamedTuple):
@@ -78,8 +78,8 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
         spent = jnp.sum(stage_gradients(deal, num_records(database), training, slices))
         return _state(deal, stages), cost(spent, retrained=1)
 
-    def delete(key, database, edit, state):
-        n = num_records(database)
+    def delete(key, before, edit, after, state):
+        n = num_records(before)
         hit, first = _first_slices(hit_places(state.deal, edit.index, n), slices)
         # A request of r rows hits at most r shards: they come first in this order.
         some = jnp.argsort(~hit)[: min(shards, edit.index.shape[0])]
@@ -87,8 +87,7 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
         chosen = jax.tree.map(lambda leaf: leaf[some], kept)
         start = jnp.where(hit, first, slices)
         keys = jax.random.split(key, shards)[some]
-        edited = apply_edit(database, edit)
-        again = train_shards(keys, training, slices, edited, state.deal[some], chosen, start[some])
+        again = train_shards(keys, training, slices, after, state.deal[some], chosen, start[some])
         stages = jax.tree.map(lambda old, new: old.at[some].set(new), kept, again)
         redone = jnp.arange(slices) >= start[:, None]
         gradients = stage_gradients(state.deal, n, training, slices)

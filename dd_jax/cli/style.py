@@ -9,7 +9,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FuncFormatter
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, GREEN, RED, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222"
@@ -17,6 +19,7 @@ SOLID, DASHED, DOTTED = "-", "--", ":"
 
 _RC: Any = {
     "font.size": 10,
+    "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -59,6 +62,17 @@ def error_bars(
     arguments = (value, where) if horizontal else (where, value)
     error: Any = {"xerr" if horizontal else "yerr": spread}
     axes.errorbar(*arguments, **error, fmt=marker, ms=5, color=colour, capsize=3, label=label)
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Tick labels 0.01, 0.1, 1 on a logarithmic axis, where it has few decades."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def legend_of_all(figure: Figure | SubFigure, first: Axes, columns: int) -> None:
+    """One legend under panels that all show what the first one shows."""
+    handles, labels = first.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
 
 
 def legend_below(axes: Axes, columns: int = 2) -> None:

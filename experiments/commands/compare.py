@@ -62,9 +62,9 @@ def main(config: Config) -> int:
     if config.sequential:
         return _sequential(config)
     say("python -m experiments compare: starting JAX …")
-    from experiments.arena import contestants, measure, plot, row, save, table, values
-    from experiments.arena.settings import DEFAULT_DATA
-    from experiments.arena.settings import Config as Arena
+    from experiments.compare import contestants, measure, plot, row, save, table, values
+    from experiments.compare.scene import DEFAULT_DATA
+    from experiments.compare.scene import Config as Arena
 
     if config.list:
         return _list(list(contestants.CONTESTANTS), config.json)

@@ -59,8 +59,8 @@ def run(
 
 def _one(config, results: Path, say) -> dict[str, Any]:
     """The table of one data set as plain values, saved."""
-    from experiments.arena import save
     from experiments.cache import Runner
+    from experiments.compare import save
     from experiments.figures import sequential
 
     arrays = sequential.compute(config, Runner(lambda text: say(f"{config.dataset}: {text}")))
@@ -90,7 +90,7 @@ def _as_csv(table) -> str:
 
 
 def _print(values: dict[str, Any]) -> None:
-    from experiments.arena import table
+    from experiments.compare import table
 
     rows = []
     for row in values["rows"]:

@@ -17,8 +17,7 @@ import dd_jax as dd
 from dd_jax import data
 from dd_jax.cli import style
 from dd_jax.guarantees import risk
-from dd_jax.intervals import simultaneous
-from dd_jax.sweeps import means
+from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.sweeps.deletion import TRACED, Question, setting
 from experiments import stream_runs
 from experiments.cache import Runner
@@ -206,7 +205,7 @@ def _draw(panel: Axes, config: Config, results, plan: str, what: str) -> None:
             linestyle=dashes,
             label=f"{name} requester",
         )
-    found = means.over_seeds(results[f"{plan}_retrained_{what}"], _each(config, results))
+    found = mean_over_seeds(results[f"{plan}_retrained_{what}"], _each(config, results))
     where = results["request"][:: config.retrain_every // config.every]
     style.error_bars(
         panel, where, *found, label="retrained, fixed stream", colour=style.GREEN, marker="D"
@@ -251,7 +250,7 @@ def _verdict(config: Config, results: dict[str, np.ndarray]) -> str:
     for plan in PLANS:
         lowest = np.minimum(bounds[plan], theorem) if plan == "paper" else bounds[plan]
         for name in REQUESTERS:
-            found = means.over_seeds(results[f"{plan}_{name}_risk"], _each(config, results))
+            found = mean_over_seeds(results[f"{plan}_{name}_risk"], _each(config, results))
             shares.append(f"{(found.value / bounds[plan]).max():.0%} ({plan} plan, {name})")
             above += int(np.sum(found.low > lowest))
             judged += found.low.size

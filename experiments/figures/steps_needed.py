@@ -1,24 +1,55 @@
 """How many deletion steps each accountant asks for, for the same run at the same noise.
 
-K_U over the condition number, the deletion budget and the step size, and the noise that one release
-needs. Nothing is sampled: these are the certificates' own numbers.
+All of them account for full-batch noisy gradient descent on a λ-strongly convex, (λ+β)-smooth
+problem with L-Lipschitz losses, here λ = L = 1: K_U over the condition number, the deletion budget
+and the step size, and the noise that one release needs. Nothing is sampled: these are the
+certificates' own numbers, and none of them depends on n.
 """
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
+from dd_jax.baselines import langevin_steps, pnsgd_passes, request_steps
+from dd_jax.baselines.calibration import root_slope
 from dd_jax.cli import style
-from experiments import steps_accountants as accountants
+from dd_jax.constants import LossConstants, ProblemConstants
+from dd_jax.plans import Plan, plan_convex
 from experiments.cache import Runner
 from experiments.page import Table
-from experiments.steps_accountants import NOTIONS, Budget, Problem
 
 TITLE = "Deletion steps and noise, by accountant"
+CAPTION = (
+    "One run, five accountants: deletion steps over the condition number, the deletion budget and "
+    "the step size, all at the noise with which the paper's privacy theorem (thm:chourasia) "
+    "protects one release. The paper's deletion theorem (thm:data_deletion_convex), its unrelaxed "
+    "form and the optimal bound certify data-deletion; Langevin and PNSGD certify closeness to "
+    "retraining. The optimal bound asks for the fewest steps, and beyond the dotted line alone "
+    "has a bound. Lower right: the noise that each needs for one release."
+)
+NOTE = (
+    "One request, η = 1/(2M) unless on the axis. For Langevin and PNSGD the published bounds are "
+    "converted to (ε, δ) as their authors do; Langevin's decays as exp(-ηλK/q), and a small ε at "
+    "this δ needs a large order q. PNSGD takes learning as converged; a pass over mini-batches "
+    "contracts more often than one over the full batch, which is counted here, and its authors "
+    "bound one release for mini-batches only, which are not run here. By its own bound, for one "
+    "release that of Bok, Su and Altschuler, the optimal accountant needs less noise (exact "
+    "Gaussian DP); the thin dashed line shows its steps there."
+)
+
+N, DIM, L2, LIPSCHITZ = 1_000, 10, 1.0, 1.0
+# What each claims: Noisy-GD's three about neighbouring runs, the peers' about retraining.
+NOTIONS = {
+    "paper": "data-deletion",
+    "unrelaxed": "data-deletion",
+    "optimal": "data-deletion",
+    "Langevin": "Rényi unlearning",
+    "PNSGD": "Rényi unlearning",
+}
 OWN = "optimal, own noise, η = 1/M"
 LOOKS = {
     "Langevin": (style.RED, ":", "v"),
@@ -34,6 +65,47 @@ OWN_MOVES = {
     "1/M": lambda kappa: 1.0,
     "2/(2λ+β)": lambda kappa: 2 * kappa / (kappa + 1),
 }
+
+
+class Budget(NamedTuple):
+    """Privacy of one release and what may remain of a deleted record.
+
+    Attributes:
+        eps_dp, eps_dd: ε of (ε, δ), or Rényi divergences of order q.
+        delta: δ, None for Rényi divergences. order: q, None for (ε, δ).
+    """
+
+    eps_dp: float
+    eps_dd: float
+    delta: float | None = None
+    order: float | None = None
+
+    @property
+    def linear(self) -> tuple[float, float, float]:
+        """(q, ε_dp, ε_dd) for bounds linear in q; (ε, δ) by `rem:renyi_onesided` at its best q."""
+        if self.delta is None:
+            assert self.order is not None
+            return self.order, self.eps_dp, self.eps_dd
+        private, deleted = (2 * root_slope(e, self.delta) ** 2 for e in self[:2])
+        return 2.0, private, deleted
+
+
+class Problem(NamedTuple):
+    """A condition number and a step size in units of 1/M."""
+
+    kappa: float
+    move: float = 0.5
+
+    @property
+    def step_size(self) -> float:
+        """η."""
+        return self.move / (self.kappa * L2)
+
+    @property
+    def constants(self) -> ProblemConstants:
+        """λ, β = (κ - 1) λ and L as accounting sees them."""
+        loss = LossConstants("example", True, True, LIPSCHITZ, (self.kappa - 1) * L2)
+        return ProblemConstants(loss, L2)
 
 
 @dataclass(frozen=True)
@@ -52,10 +124,6 @@ class Config:
     table_kappas: tuple[float, ...] = (2.0, 10.0, 100.0)
     table_budgets: tuple[float, ...] = (0.1, 0.01)
 
-    def grid(self, ends: tuple[float, float]) -> np.ndarray:
-        """Points from one end to the other, evenly on a logarithmic axis."""
-        return np.geomspace(*ends, self.points)
-
     @property
     def budget(self) -> Budget:
         """(ε_dp, ε_dd) at δ."""
@@ -65,56 +133,132 @@ class Config:
 FULL = Config(points=200)
 
 
+# --- the accountants ------------------------------------------------------------------------------
+
+
+def paper_noise(budget: Budget) -> float:
+    """σ² = 4qL²/(λ ε_dp n²), by `thm:chourasia` and by Langevin unlearning alike, whatever η."""
+    order, eps_dp, _ = budget.linear
+    return 4 * order * LIPSCHITZ**2 / (L2 * eps_dp * N**2) * (1 + 1e-12)
+
+
+def plan(
+    accountant: str, problem: Problem, budget: Budget, noise_variance: float | None = None
+) -> Plan:
+    """Noisy-GD by one of its three accountants, at the least noise for one release by default."""
+    budgets: dict[str, Any]
+    if accountant == "optimal" and budget.delta is not None:
+        budgets = {"eps_dp": budget.eps_dp, "eps_dd": budget.eps_dd, "delta": budget.delta}
+    else:
+        order, eps_dp, eps_dd = budget.linear
+        budgets = {"eps_dp": eps_dp, "eps_dd": eps_dd, "order": order}
+    return plan_convex(
+        problem.constants,
+        n=N,
+        dim=DIM,
+        step_size=problem.step_size,
+        noise_variance=noise_variance,
+        accountant=accountant,  # pyright: ignore[reportArgumentType]
+        **budgets,
+    )
+
+
+def steps(accountant: str, problem: Problem, budget: Budget) -> float:
+    """K_U ≥ 1 at the paper's noise; NaN where the accountant does not allow the step size."""
+    if problem.move > largest_move(accountant, problem.kappa) * (1 + 1e-12):
+        return math.nan
+    variance = paper_noise(budget)
+    if accountant in ("paper", "unrelaxed", "optimal"):
+        return plan(accountant, problem, budget, variance).delete_steps
+    if budget.delta is None:
+        return _published_at_order(accountant, problem, budget, variance)
+    case = request_steps.setting(
+        problem.constants,
+        n=N,
+        epsilon=budget.eps_dd,
+        delta=budget.delta,
+        noise_variance=variance,
+        learn_steps=1,
+        requests=1,
+        edits_per_request=1,
+        step_size=problem.step_size,
+    )
+    if accountant == "Langevin":
+        return langevin_steps.published_steps(case)[0][0]
+    return pnsgd_passes.passes(case, N, None)[0][0]
+
+
+def largest_move(accountant: str, kappa: float) -> float:
+    """ηM at most: 2M/(2λ+β) for the optimal bound, below 1 for the paper's, 1 for the peers'."""
+    most = {"optimal": 2 * kappa / (kappa + 1), "paper": 0.999, "unrelaxed": 0.999}
+    return most.get(accountant, 1.0)
+
+
+def _published_at_order(accountant: str, problem: Problem, budget: Budget, variance: float) -> int:
+    """The least K ≥ 1 for which a peer's published bound at order q is within ε_dd."""
+    order, rate = budget.linear[0], problem.step_size * L2
+    if accountant == "Langevin":
+        start = langevin_steps.privacy_renyi(order, LIPSCHITZ, L2, variance, N)
+        exponent = rate / order
+    else:
+        far = pnsgd_passes.batch_distance(LIPSCHITZ, problem.step_size, 1 - rate, N, 1)
+        start = order * far**2 / (2 * problem.step_size * variance)
+        exponent = -2 * math.log1p(-rate)
+    needed = math.log(start / budget.eps_dd) / exponent
+    return max(1, math.ceil(needed - 1e-9))
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Axes, "steps over AXIS: ACCOUNTANT", "noise over κ: …", and the rows of both tables."""
     runner.say("steps over κ, ε_dd and η")
-    kappas, budgets = config.grid(config.kappas), config.grid(config.budgets)
-    moves = config.grid((config.least_move, accountants.largest_move("optimal", config.kappa)))
-    cases = {
+    most = largest_move("optimal", config.kappa)
+    kappas, budgets, moves = (
+        np.geomspace(*ends, config.points)
+        for ends in (config.kappas, config.budgets, (config.least_move, most))
+    )
+    asked = {
         "κ": [(Problem(k), config.budget) for k in kappas],
         "ε_dd": [(Problem(config.kappa), config.budget._replace(eps_dd=e)) for e in budgets],
         "ηM": [(Problem(config.kappa, move), config.budget) for move in moves],
     }
     results = {"κ": kappas, "ε_dd": budgets, "ηM": moves}
-    for axis, rows in cases.items():
+    for axis, rows in asked.items():
         for name in NOTIONS:
-            found = [accountants.steps(name, *row) for row in rows]
-            results[f"steps over {axis}: {name}"] = np.array(found, np.float64)
+            results[f"steps over {axis}: {name}"] = np.array([steps(name, *r) for r in rows], float)
         if axis != "ηM":
-            found = [accountants.own_steps(p._replace(move=1.0), budget) for p, budget in rows]
-            results[f"steps over {axis}: {OWN}"] = np.array(found, np.float64)
-    return results | _noises(config, kappas) | _tables(config)
-
-
-def _noises(config: Config, kappas: np.ndarray) -> dict[str, np.ndarray]:
-    """σ² that one release needs, over the paper's, for each accountant of Noisy-GD."""
-    base = accountants.paper_noise(config.budget)
-    settings = {"unrelaxed": ("unrelaxed", 0.5), "optimal": ("optimal", 0.5), OWN: ("optimal", 1.0)}
-    return {
-        f"noise over κ: {words}": np.array(
-            [accountants.noise(name, Problem(k, move), config.budget) / base for k in kappas]
-        )
-        for words, (name, move) in settings.items()
-    }
-
-
-def _tables(config: Config) -> dict[str, np.ndarray]:
-    """Rows (κ, ε_dd, K_U of every accountant, K_U of the optimal one at its own noise)."""
+            found = [plan("optimal", p._replace(move=1.0), b).delete_steps for p, b in rows]
+            results[f"steps over {axis}: {OWN}"] = np.array(found, float)
+    base = paper_noise(config.budget)
+    for name, accountant, move in (
+        ("unrelaxed", "unrelaxed", 0.5),
+        ("optimal", "optimal", 0.5),
+        (OWN, "optimal", 1.0),
+    ):
+        plans = [plan(accountant, Problem(k, move), config.budget) for k in kappas]
+        results[f"noise over κ: {name}"] = np.array([made.noise_variance / base for made in plans])
     units = {"(ε, δ)": {"delta": config.delta}, "Rényi": {"order": config.order}}
-    tables = {}
     for unit, options in units.items():
-        rows = []
-        for kappa in config.table_kappas:
-            for eps_dd in config.table_budgets:
-                budget = Budget(config.eps_dp, eps_dd, **options)
-                same = [accountants.steps(name, Problem(kappa), budget) for name in NOTIONS]
-                own = [
-                    accountants.own_steps(Problem(kappa, move(kappa)), budget)
-                    for move in OWN_MOVES.values()
-                ]
-                rows.append([kappa, eps_dd, *same, *own])
-        tables[f"table: {unit}"] = np.array(rows, np.float64)
-    return tables
+        rows = [
+            _row(kappa, Budget(config.eps_dp, eps_dd, **options))
+            for kappa in config.table_kappas
+            for eps_dd in config.table_budgets
+        ]
+        results[f"table: {unit}"] = np.array(rows, float)
+    return results
+
+
+def _row(kappa: float, budget: Budget) -> list[float]:
+    """κ, ε_dd, K_U of every accountant, K_U of the optimal one at its own noise."""
+    same = [steps(name, Problem(kappa), budget) for name in NOTIONS]
+    moves = [move(kappa) for move in OWN_MOVES.values()]
+    own = [plan("optimal", Problem(kappa, move), budget).delete_steps for move in moves]
+    return [kappa, budget.eps_dd, *same, *own]
+
+
+# --- what is shown --------------------------------------------------------------------------------
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
@@ -131,16 +275,13 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     axes[1].invert_xaxis()
     axes[2].set(xlabel="step size ηM", title=f"over the step size, at {at}, {budget}")
     axes[2].axvline(1, color=style.BLACK, linestyle=style.DOTTED, linewidth=1)
-    axes[2].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    style.plain_numbers(axes[2].xaxis)
     _curves(axes[3], results, "κ", "noise")
     axes[3].axhline(1, color=style.ORANGE, linestyle=style.DASHED, linewidth=2)
     axes[3].text(config.kappas[0], 1.02, "paper and Langevin", va="bottom", color=style.ORANGE)
     axes[3].set(xscale="log", xlabel="condition number κ", ylim=(0, 1.12))
     axes[3].set(ylabel="σ² over the paper's", title="noise for one release, each by its own bound")
-    for axis in axes:
-        axis.title.set_fontsize(10)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=9)
+    style.legend_of_all(figure, axes[0], columns=6)
     return figure
 
 
@@ -153,79 +294,8 @@ def _curves(axis: Axes, results: dict[str, np.ndarray], over: str, what: str) ->
             axis.plot(results[over], values, linewidth=2, markersize=5, label=name, **look)
 
 
-def caption(config: Config, results: dict[str, np.ndarray]) -> str:
-    """What to see, with the numbers of this run."""
-    return "\n".join(
-        (
-            f"One run, five accountants: full-batch noisy gradient descent at the noise with which "
-            f"thm:chourasia makes one release (ε, δ) = ({config.eps_dp:g}, {config.delta:g})-DP, "
-            f"and the steps after which each accountant puts a deleted record within "
-            f"(ε_dd, {config.delta:g}), one request, η = 1/(2M) unless on the axis. The notions "
-            f"differ: paper (thm:data_deletion_convex), unrelaxed and optimal certify "
-            f"data-deletion, Langevin and PNSGD closeness to retraining, PNSGD taking learning as "
-            f"converged; for these two the published bounds are converted as their authors do. A "
-            f"pass of PNSGD over mini-batches contracts more often than one over the full batch, "
-            f"which is counted here.",
-            *_ratios(config, results),
-            *_slopes(results),
-            *_langevin(config, results),
-            *_noise_words(results),
-        )
-    )
-
-
-def _ratios(config: Config, results: dict[str, np.ndarray]) -> Iterator[str]:
-    """Steps at the largest κ, and whether the optimal accountant ever asks for more."""
-    counts = {name: results[f"steps over κ: {name}"][-1] for name in NOTIONS}
-    listed = ", ".join(f"{name} {steps:,.0f}" for name, steps in counts.items())
-    yield f"At κ = {results['κ'][-1]:,.0f}, ε_dd = {config.eps_dd:g}: {listed}."
-    panels = [f"steps over {axis}" for axis in ("κ", "ε_dd", "ηM")]
-    fewer = [
-        name
-        for name in NOTIONS
-        if any(np.any(results[f"{p}: {name}"] < results[f"{p}: optimal"]) for p in panels)
-    ]
-    if fewer:
-        yield f"Somewhere fewer steps than the optimal accountant: {', '.join(fewer)}."
-    else:
-        yield "No accountant asks for fewer steps than the optimal one anywhere."
-
-
-def _slopes(results: dict[str, np.ndarray]) -> Iterator[str]:
-    """Growth with κ over the upper half of the axis, as a power."""
-    upper = slice(len(results["κ"]) // 2, None)
-    logs = np.log(results["κ"][upper])
-    powers = {
-        name: np.polyfit(logs, np.log(results[f"steps over κ: {name}"][upper]), 1)[0]
-        for name in NOTIONS
-    }
-    yield f"K_U grows as κ to the power {min(powers.values()):.2f} to {max(powers.values()):.2f}."
-
-
-def _langevin(config: Config, results: dict[str, np.ndarray]) -> Iterator[str]:
-    """Its steps with and without a conversion to (ε, δ), at the first budget of the tables."""
-    place = 2 + list(NOTIONS).index("Langevin")
-    pair, order = (results[f"table: {unit}"][0] for unit in ("(ε, δ)", "Rényi"))
-    yield (
-        f"Langevin's bound decays as exp(-ηλK/q), and a small ε at this δ needs a large order q: "
-        f"at κ = {pair[0]:g}, ε_dd = {pair[1]:g} it takes {pair[place]:,.0f} steps, and "
-        f"{order[place]:,.0f} where the budgets are divergences of order {config.order:g}."
-    )
-
-
-def _noise_words(results: dict[str, np.ndarray]) -> Iterator[str]:
-    own = results[f"noise over κ: {OWN}"]
-    yield (
-        f"Lower left: beyond the dotted ηM = 1 only the optimal accountant has a bound. Lower "
-        f"right, noise at equal ε_dp: by its own bound the optimal accountant, which for one "
-        f"release is that of Bok, Su and Altschuler, needs {own.min():.2g} to {own.max():.2g} of "
-        f"the paper's noise at η = 1/M (exact Gaussian DP); the dashed line shows its steps there. "
-        f"PNSGD's authors bound one release for mini-batches, which are not run here."
-    )
-
-
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
-    """K_U by κ and budget, in both units."""
+    """K_U by κ and budget, in both units, and how each accountant compares along the axes."""
     own = [f"own noise, {words}" for words in OWN_MOVES]
     columns = ["κ", "ε_dd", *(f"{name} ({notion})" for name, notion in NOTIONS.items()), *own]
     titles = {
@@ -233,8 +303,37 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
         "Rényi": f"K_U at Rényi divergences of order {config.order:g}, ε_dp = {config.eps_dp:g}",
     }
     named = "the paper's noise and η = 1/(2M) unless named; own noise: the optimal one at that η"
-    return [Table(f"{title}; {named}", columns, _rows(results, u)) for u, title in titles.items()]
+    found = []
+    for unit, title in titles.items():
+        rows = [
+            [kappa, eps, *map(int, counts)] for kappa, eps, *counts in results[f"table: {unit}"]
+        ]
+        found.append(Table(f"{title}; {named}", columns, rows))
+    return [*found, _comparison(results)]
 
 
-def _rows(results: dict[str, np.ndarray], unit: str) -> list[list[float | int]]:
-    return [[kappa, eps, *map(int, counts)] for kappa, eps, *counts in results[f"table: {unit}"]]
+def _comparison(results: dict[str, np.ndarray]) -> Table:
+    """Steps at the largest κ, growth with κ (over the upper half of the axis), and noise."""
+    upper = slice(len(results["κ"]) // 2, None)
+    logs = np.log(results["κ"][upper])
+    rows = []
+    for name in (*NOTIONS, OWN):
+        over_kappa = results[f"steps over κ: {name}"]
+        power = np.polyfit(logs, np.log(over_kappa[upper]), 1)[0]
+        noise = results.get(f"noise over κ: {name}", np.full(1, math.nan))
+        panels = [f"steps over {axis}" for axis in ("κ", "ε_dd", "ηM")]
+        # At its own noise the optimal accountant answers another question.
+        fewer = name != OWN and any(
+            np.any(results[f"{panel}: {name}"] < results[f"{panel}: optimal"]) for panel in panels
+        )
+        verdict = None if name in (OWN, "optimal") else ("yes" if fewer else "no")
+        rows.append((name, int(over_kappa[-1]), power, noise.min(), noise.max(), verdict))
+    columns = (
+        "accountant",
+        f"K_U at κ = {results['κ'][-1]:,.0f}",
+        "K_U grows as κ to the power",
+        "σ² over the paper's, least",
+        "largest",
+        "somewhere fewer steps than optimal",
+    )
+    return Table("Accountants compared along the axes of the figure", columns, rows)

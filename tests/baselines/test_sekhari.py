@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import newton_reference as reference
 import numpy as np
 import pytest
-from problems import signed
+from problems import deleting, signed
 
 import dd_jax as dd
 from dd_jax.baselines import sekhari
@@ -33,7 +33,7 @@ def made():
     noise = sekhari.calibrate(PROBLEM, **CLAIM)
     system = sekhari.system(PROBLEM, noise=noise, **CLAIM)
     options = {"compiler_options": UNOPTIMISED}
-    return system, jax.jit(system.learn, **options), jax.jit(system.delete, **options)
+    return system, jax.jit(system.learn, **options), jax.jit(deleting(system), **options)
 
 
 def serve(made, edits):

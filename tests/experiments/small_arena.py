@@ -1,8 +1,8 @@
 """A comparison that takes seconds."""
 
-from experiments.arena import settings
+from experiments.compare.scene import Config
 
-SMALL = settings.Config(
+SMALL = Config(
     data=("synthetic",),
     systems=("perturbed-gd", "fixed-model"),
     seeds=100,

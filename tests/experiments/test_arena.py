@@ -13,7 +13,7 @@ import dd_jax as dd
 from dd_jax.baselines import base, newton, noisy_fine_tuning
 from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError
-from experiments.arena import (
+from experiments.compare import (
     contestant,
     contestants,
     games,
@@ -21,13 +21,13 @@ from experiments.arena import (
     measure,
     near_retraining,
     private_systems,
-    settings,
 )
+from experiments.compare.scene import Config, make_scene
 
 
 @pytest.fixture(scope="module")
 def scene():
-    return settings.make_scene("synthetic", SMALL)
+    return make_scene("synthetic", SMALL)
 
 
 # --- the scene ------------------------------------------------------------------------------------
@@ -83,12 +83,12 @@ def test_quadratic_risk_is_the_risk_of_small_noise(scene):
 )
 def test_bad_settings_are_refused(changes, words):
     with pytest.raises(InputError, match=words):
-        settings.Config(**changes)
+        Config(**changes)
 
 
 def test_more_records_than_there_are_is_refused():
     with pytest.raises(InputError, match="digits-3-vs-8 has"):
-        settings.make_scene("digits-3-vs-8", settings.Config(records=5000))
+        make_scene("digits-3-vs-8", Config(records=5000))
 
 
 def test_an_unknown_system_is_refused():
@@ -255,8 +255,8 @@ def leaky(scene, keeps: float):
     def learn(key, database):
         return jnp.stack([signal(database)[0], 0.0]), base.cost()
 
-    def delete(key, database, edit, state):
-        now = signal(dd.apply_edit(database, edit))[0]
+    def delete(key, before, edit, after, state):
+        now = signal(after)[0]
         gone = jnp.where(edit.index[0] == 0, state[0], state[1])
         return jnp.stack([now, gone]), base.cost()
 

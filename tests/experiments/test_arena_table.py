@@ -9,8 +9,8 @@ from small_arena import SMALL
 
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate
-from experiments.arena import contestant, gupta, measure, plot, records, save, table, values
-from experiments.arena import row as verdicts
+from experiments.compare import contestant, gupta, measure, plot, records, save, table, values
+from experiments.compare import row as verdicts
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from dd_jax import cli
 from dd_jax.baselines import fixed_model
 from dd_jax.intervals import Estimate
 from experiments.__main__ import PROGRAM
-from experiments.arena import contestants, measure
-from experiments.arena.row import Comparison, Mean, Row
+from experiments.compare import contestants, measure
+from experiments.compare.row import Comparison, Mean, Row
 from experiments.figures import sequential
 from experiments.sequential.rows import ROWS
 

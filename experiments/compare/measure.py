@@ -12,12 +12,12 @@ from jaxtyping import Array
 from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import simultaneous
-from experiments.arena import contestants, games, gupta
-from experiments.arena.contestant import Contestant
-from experiments.arena.costs import Costs, measure_costs
-from experiments.arena.judges import Judges, make_judges
-from experiments.arena.row import ADVERSARIES, Comparison, Row, mean_over_seeds
-from experiments.arena.settings import Config, Scene, make_scene
+from experiments.compare import contestants, games, gupta
+from experiments.compare.contestant import Contestant
+from experiments.compare.costs import Costs, measure_costs
+from experiments.compare.judges import Judges, make_judges
+from experiments.compare.row import ADVERSARIES, Comparison, Row, mean_over_seeds
+from experiments.compare.scene import Config, Scene, make_scene
 
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
 MOST_WORK = 12_000

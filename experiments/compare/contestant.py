@@ -12,7 +12,7 @@ import numpy as np
 import dd_jax as dd
 from dd_jax.baselines import noisy_gd_system
 from dd_jax.baselines.base import Guarantee, System
-from experiments.arena.settings import Scene
+from experiments.compare.scene import Scene
 
 LINEAR, SHARDED, CLUSTERS = "linear", "shards", "clusters"
 BATCH = 64

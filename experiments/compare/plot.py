@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from dd_jax.cli import style
-from experiments.arena.row import SUCCESS, WITHIN, Row
+from experiments.compare.row import SUCCESS, WITHIN, Row
 
 KINDS = (
     ("(a) one release", "o", style.BLUE, 0.22),

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from dd_jax.attacks.catalogue import find as find_attack
 from dd_jax.intervals import Estimate
-from experiments.arena.row import Row
+from experiments.compare.row import Row
 
 SEEDS = 150
 DATA = "digits-3-vs-8"

@@ -9,8 +9,8 @@ from jaxtyping import Array
 
 import dd_jax as dd
 from dd_jax.baselines import base
-from experiments.arena.contestant import Contestant
-from experiments.arena.games import Board
+from experiments.compare.contestant import Contestant
+from experiments.compare.games import Board
 
 
 class Costs(NamedTuple):

@@ -20,7 +20,7 @@ from dd_jax.baselines import newton
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 from dd_jax.types import Labelled
-from experiments.arena import records
+from experiments.compare import records
 
 SYNTHETIC = "synthetic"
 DEFAULT_DATA = ("digits-3-vs-8", "breast-cancer")

@@ -19,7 +19,7 @@ from dd_jax.baselines import (
 from dd_jax.baselines.base import linear_labels
 from dd_jax.baselines.calibration import Constants
 from dd_jax.baselines.perturbed_gd_noise import Form
-from experiments.arena.contestant import (
+from experiments.compare.contestant import (
     AS_EDITED,
     LINEAR,
     Contestant,
@@ -28,7 +28,7 @@ from experiments.arena.contestant import (
     quadratic_risk,
     unlearning,
 )
-from experiments.arena.settings import Scene
+from experiments.compare.scene import Scene
 
 MOST_STEPS = 1000
 NOTHING = "nothing is claimed"

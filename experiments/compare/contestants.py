@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from dd_jax.errors import InputError
-from experiments.arena import exact_systems, near_retraining, private_systems
-from experiments.arena.contestant import Contestant
-from experiments.arena.settings import Scene
+from experiments.compare import exact_systems, near_retraining, private_systems
+from experiments.compare.contestant import Contestant
+from experiments.compare.scene import Scene
 
 CONTESTANTS: dict[str, Callable[[Scene], Contestant]] = {
     "noisy-gd": private_systems.noisy_gd_entry("optimal"),

@@ -3,8 +3,8 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from experiments.arena import gupta
-from experiments.arena.row import ADVERSARIES, BEYOND, LEAKS, LEAKS_MORE, Row
+from experiments.compare import gupta
+from experiments.compare.row import ADVERSARIES, BEYOND, LEAKS, LEAKS_MORE, Row
 
 PROMISED = ("system", "notion", "ε, δ", "private\nrest", "secret\nbytes")
 COSTS = ("system", "gradients", "Hess.", "ms", "ratio", "excess\nrisk", "accu-\nracy")

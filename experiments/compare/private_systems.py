@@ -12,7 +12,7 @@ import numpy as np
 import dd_jax as dd
 from dd_jax.baselines import fixed_model, langevin, noisy_gd_system, pnsgd, retraining
 from dd_jax.guarantees import convex, inference
-from experiments.arena.contestant import (
+from experiments.compare.contestant import (
     BATCH,
     LINEAR,
     Contestant,
@@ -21,7 +21,7 @@ from experiments.arena.contestant import (
     quadratic_risk,
     unlearning,
 )
-from experiments.arena.settings import Scene
+from experiments.compare.scene import Scene
 
 
 def noisy_gd_entry(accountant: str) -> Callable[[Scene], Contestant]:

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from experiments.arena.row import ADVERSARIES, Comparison, Row
-from experiments.arena.settings import Config
-from experiments.arena.table import attacks
+from experiments.compare.row import ADVERSARIES, Comparison, Row
+from experiments.compare.scene import Config
+from experiments.compare.table import attacks
 
 
 def to_dict(row: Row) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import dd_jax as dd
 from dd_jax import erm
 from dd_jax.baselines import base
-from experiments.arena.settings import TARGET_ROW, Scene
+from experiments.compare.scene import TARGET_ROW, Scene
 
 
 class Judges(NamedTuple):

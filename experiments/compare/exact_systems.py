@@ -6,7 +6,7 @@ import dd_jax as dd
 from dd_jax.baselines import dc_k_means, noisy_m_a_sgd, q_k_means, sisa
 from dd_jax.baselines.calibration import Constants
 from dd_jax.errors import InputError
-from experiments.arena.contestant import (
+from experiments.compare.contestant import (
     BATCH,
     CLUSTERS,
     EXACT,
@@ -14,7 +14,7 @@ from experiments.arena.contestant import (
     SHARDED,
     Contestant,
 )
-from experiments.arena.settings import Scene
+from experiments.compare.scene import Scene
 
 # An odd number of shards: an even one can be divided and name no class.
 SHARDS, SLICES, SHARD_STEPS, PRIVATE_SHARD_STEPS = 5, 2, 30, 6
