@@ -21,13 +21,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import losses
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, RenyiSettings
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax import checks, losses
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    RenyiSettings,
+    setting,
+)
+from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, advantage, simultaneous
@@ -63,19 +71,10 @@ ROUNDING_OF_BUDGETS = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyGDSettings(RenyiSettings):
-    """n records."""
+    """n records; half of the seeds fit the shadow test."""
 
-    seeds: int = 2_000
-    n: int = 20
-
-    def check(self) -> None:
-        """There must be rows to rewrite, and seeds to fit the shadow test on."""
-        self.require_between("n", 5, MOST_RECORDS, " records")
-        if self.seeds < FEWEST_SAMPLES:
-            raise InputError(
-                f"seeds = {self.seeds}; give at least {FEWEST_SAMPLES}: half of them fit the "
-                f"shadow test."
-            )
+    seeds: int = setting(2_000, checks.whole, least=FEWEST_SAMPLES)
+    n: int = setting(20, checks.whole, least=5, most=MOST_RECORDS)
 
 
 # The battlefield: what is learned, which requesters, what the adversary is shown.
@@ -310,7 +309,7 @@ def releases(key: Array, case: Case, strategy: int, seeds: int, noise: float = 1
     )
     numbers = (jnp.float32(plan.problem.l2), schedule, jnp.int32(strategy))
     worlds = (family.database(plan.n), family.opposite())
-    return membership(trial(case.name, case.moves), key, seeds, *worlds, *numbers)
+    return two_worlds(trial(case.name, case.moves), key, seeds, *worlds, *numbers)
 
 
 def sign_attack(pair: Pair, strategy: int, confidence: float) -> Estimate:

@@ -4,11 +4,12 @@ An attack's file ends in `ATTACK = Attack(...)`, and `dd_jax.attacks` names it i
 `play(key, settings)` returns an `AttackResult`; the same key and settings give the same one.
 """
 
-import math
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, check_confidence
 
@@ -17,6 +18,11 @@ CONFIDENCE = 0.999
 MOST_CONFIDENCE = 1 - 1e-10
 MOST_SEEDS = 10_000_000
 LARGEST_NUMBER = 2**31 - 1
+
+
+def setting(default: float, check: Callable[..., Any], **limits: float) -> Any:
+    """A field of `Settings`: its default, and the validator of `dd_jax.checks` for it."""
+    return field(default=default, metadata={"check": functools.partial(check, **limits)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,32 +43,20 @@ class Settings:
                 raise InputError(
                     f"{name} = {value}; give at most {LARGEST_NUMBER} (32-bit numbers)."
                 )
-        self.require_between("seeds", 1, MOST_SEEDS)
+        checks.whole("seeds", self.seeds, least=1, most=MOST_SEEDS)
         check_confidence(self.confidence)
         if self.confidence > MOST_CONFIDENCE:
             raise InputError(f"confidence = {self.confidence!r}; give at most 1 - 1e-10.")
-        self.check()
-
-    def check(self) -> None:
-        """Refuse what this attack cannot use, with an `InputError`."""
-
-    def require_between(self, name: str, least: float, most: float, unit: str = "") -> None:
-        """Refuse a setting outside [least, most]; `unit` follows the range, such as " records"."""
-        value = getattr(self, name)
-        if not least <= value <= most:
-            raise InputError(f"{name} = {value}; give {least} to {most}{unit}.")
+        for each in fields(self):
+            if "check" in each.metadata:
+                each.metadata["check"](each.name, getattr(self, each.name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiSettings(Settings):
     """Settings of an attack on a Rényi divergence: also its order q."""
 
-    order: float = 2.0
-
-    def __post_init__(self):
-        if not 1 < self.order < math.inf:
-            raise InputError(f"order = {self.order}; give a Rényi order > 1, such as 2.")
-        super().__post_init__()
+    order: float = setting(2.0, lambda name, value: checks.order(value))
 
 
 @dataclass(frozen=True, kw_only=True)

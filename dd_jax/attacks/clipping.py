@@ -19,9 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, RenyiSettings
-from dd_jax.attacks.game import PostDeletionView
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    RenyiSettings,
+    setting,
+)
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
+from dd_jax.audit.samples import PostDeletionView
 from dd_jax.constants import LossConstants
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
@@ -50,19 +59,11 @@ LEARNED, DELETED = "after learning", "after deletion"
 
 @dataclass(frozen=True, kw_only=True)
 class ClippingSettings(RenyiSettings):
-    """n records."""
+    """n records, among which float32 must tell one; half of the seeds fit the test."""
 
-    seeds: int = 4_000
+    seeds: int = setting(4_000, checks.whole, least=FEWEST_SAMPLES)
     confidence: float = 1 - 1e-6
-    n: int = 100_000
-
-    def check(self) -> None:
-        """Float32 must tell the target from n records; half of the seeds fit the test."""
-        self.require_between("n", FEWEST_RECORDS, MOST_RECORDS, " records (float32)")
-        if self.seeds < FEWEST_SAMPLES:
-            raise InputError(
-                f"seeds = {self.seeds}; give at least {FEWEST_SAMPLES}: half of them fit the test."
-            )
+    n: int = setting(100_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
 
 
 class Records(NamedTuple):

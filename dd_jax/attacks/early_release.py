@@ -20,12 +20,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, PlanSettings, row
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    PlanSettings,
+    row,
+    setting,
+)
 from dd_jax.audit.event_bounds import coin_divergence
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, proportion, simultaneous
 from dd_jax.losses import tanh_margin
@@ -46,19 +55,11 @@ SEEN, BLIND = "a bit of φ_0", "a coin"
 
 @dataclass(frozen=True, kw_only=True)
 class EarlySettings(PlanSettings):
-    """n records."""
+    """n records; of the seeds only those count whose bit is set."""
 
-    seeds: int = 20_000
-    n: int = 20_000
+    seeds: int = setting(20_000, checks.whole, least=FEWEST_SEEDS)
+    n: int = setting(20_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
     eps_dd: float = 0.3
-
-    def check(self) -> None:
-        """Only the runs whose bit is set count, and the exact laws are made for large n."""
-        if self.seeds < FEWEST_SEEDS:
-            raise InputError(
-                f"seeds = {self.seeds}; give at least {FEWEST_SEEDS}: few of them set the bit."
-            )
-        self.require_between("n", FEWEST_RECORDS, MOST_RECORDS, " records")
 
 
 def make_plan(problem: Problem, settings: EarlySettings) -> Plan:

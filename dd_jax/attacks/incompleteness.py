@@ -15,9 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
-from dd_jax.errors import InputError
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    Settings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play, retraining
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, clopper_pearson, simultaneous
 from dd_jax.requesters import fixed_stream
@@ -31,12 +41,7 @@ ANSWER, ANSWER_IF_EMPTY = -1.0, -2.0
 class RecordsSettings(Settings):
     """n records."""
 
-    n: int = 10
-
-    def check(self) -> None:
-        """The adaptive requester copies a release into another row than the target's."""
-        if self.n < 2:
-            raise InputError(f"n = {self.n}; give at least 2 records.")
+    n: int = setting(10, checks.whole, least=2)
 
 
 def learn(key: Array, database: Array) -> Array:

@@ -24,7 +24,17 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from scipy import special
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, PlanSettings, row
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    PlanSettings,
+    row,
+    setting,
+)
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError
@@ -55,14 +65,9 @@ class LowBitsSettings(PlanSettings):
     """n records; releases that are seen of a deleted one."""
 
     seeds: int = 400
-    n: int = 100
+    n: int = setting(100, checks.whole, least=10, most=10_000)
     eps_dd: float = 0.5
-    releases: int = 10
-
-    def check(self) -> None:
-        """Every release of a run is counted, draw by draw."""
-        self.require_between("n", 10, 10_000, " records")
-        self.require_between("releases", 2, 64)
+    releases: int = setting(10, checks.whole, least=2, most=64)
 
 
 # What float32 noise can be: the 2²³ values of `jax.random.normal`, and a step's own rounding.

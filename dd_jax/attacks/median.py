@@ -14,8 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    Settings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play, retraining
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, proportions, simultaneous
@@ -31,20 +42,16 @@ MOST_RECORDS = 1_000_001
 class MedianSettings(Settings):
     """n records; the owner of the median deletes it at request i = `step`, at the latest."""
 
-    n: int = 101
-    step: int = 12
+    n: int = setting(101, checks.whole, least=5, most=MOST_RECORDS)
+    step: int = setting(12, checks.whole, least=FIRST_STEP)
 
-    def check(self) -> None:
-        """The median of an odd number of records is a record; i > 3 as in the theorem."""
-        if not 5 <= self.n <= MOST_RECORDS or self.n % 2 == 0:
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n % 2 == 0:  # the median would be no record
             raise InputError(
                 f"n = {self.n}; give an odd number of records from 5 to {MOST_RECORDS}."
             )
-        if not FIRST_STEP <= self.step <= self.n:
-            raise InputError(
-                f"step = {self.step}; the deletion comes at request {FIRST_STEP} to "
-                f"n = {self.n} (i > 3)."
-            )
+        checks.whole("step", self.step, least=FIRST_STEP, most=self.n)
 
 
 def mechanism() -> Mechanism:

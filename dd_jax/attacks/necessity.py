@@ -19,10 +19,20 @@ import numpy as np
 from jaxtyping import Array
 from scipy import special
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, RenyiSettings, row
-from dd_jax.attacks.game import PostDeletionView, Stage, membership, play
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    RenyiSettings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play
+from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import neighbours
-from dd_jax.errors import InputError
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, proportions, simultaneous
@@ -41,14 +51,8 @@ class NecessitySettings(RenyiSettings):
     """n records, and ε of one release."""
 
     seeds: int = 20_000
-    n: int = 10
-    epsilon: float = 4.0
-
-    def check(self) -> None:
-        """Other rows than the target's are rewritten; noise is calibrated to ε."""
-        self.require_between("n", 2, MOST_RECORDS, " records")
-        if not 0 < self.epsilon < math.inf:
-            raise InputError(f"epsilon = {self.epsilon}; give a finite number > 0.")
+    n: int = setting(10, checks.whole, least=2, most=MOST_RECORDS)
+    epsilon: float = setting(4.0, checks.positive)
 
 
 def noise_scale(n: int, order: float, epsilon: float) -> float:
@@ -183,11 +187,11 @@ def measure(key: Array, curator: str, n: int, scale, seeds: int, confidence: flo
     target = _worlds(n, n - 1)
     learner = neighbours(learner_trial, learner_key, seeds, *target, *numbers)
     starts = [
-        membership(deleter_trial, start_key, seeds, *_worlds(n, 0), *numbers, jnp.float32(start))
+        two_worlds(deleter_trial, start_key, seeds, *_worlds(n, 0), *numbers, jnp.float32(start))
         for start_key, start in zip(jax.random.split(deleter_key), STARTS, strict=True)
     ]
     attacks = [
-        membership(attack_trial, swap_key, seeds, *target, *numbers, jnp.asarray(swapped))
+        two_worlds(attack_trial, swap_key, seeds, *target, *numbers, jnp.asarray(swapped))
         for swap_key, swapped in zip(jax.random.split(attack_key), (False, True), strict=True)
     ]
     return Measured(

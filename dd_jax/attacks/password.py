@@ -16,9 +16,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, RenyiSettings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
-from dd_jax.errors import InputError
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    RenyiSettings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, simultaneous
@@ -33,15 +43,8 @@ LEARNED, READY, DONE = 0, 1, 2
 class PasswordSettings(RenyiSettings):
     """n records and M passwords."""
 
-    n: int = 10
-    passwords: int = 1_000
-
-    def check(self) -> None:
-        """A row beside the target's is needed, and more than one password."""
-        if self.n < 2:
-            raise InputError(f"n = {self.n}; give at least 2 records.")
-        if self.passwords < 2:
-            raise InputError(f"passwords = {self.passwords}; give at least 2.")
+    n: int = setting(10, checks.whole, least=2)
+    passwords: int = setting(1_000, checks.whole, least=2)
 
 
 class Model(NamedTuple):
@@ -140,7 +143,7 @@ def attack(key: Array, settings: PasswordSettings) -> AttackResult:
     estimates = []
     for case_key, observe in zip(jax.random.split(key), ((0,), ()), strict=True):
         fn = functools.partial(trial, passwords=passwords, observe=observe)
-        pair = membership(fn, case_key, settings.seeds, records, alternative)
+        pair = two_worlds(fn, case_key, settings.seeds, records, alternative)
         estimates.append(advantages(pair.present, pair.absent, each)[0])
     seen, blind = estimates
     eps_dd = nonadaptive_epsilon(order, passwords)

@@ -18,11 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, PlanSettings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    PlanSettings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play, retraining
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.data import load
 from dd_jax.erm import Problem, minimise
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, proportions, simultaneous
 from dd_jax.losses import logistic
@@ -45,15 +55,8 @@ class GroupSettings(PlanSettings):
     """k members of a group leave."""
 
     seeds: int = 2_000
-    group: int = 20
+    group: int = setting(20, checks.whole, least=1, most=MOST_GROUP)
     l2: float = 0.05
-
-    def check(self) -> None:
-        """The groups must leave possible targets in the data."""
-        if not 1 <= self.group <= MOST_GROUP:
-            raise InputError(
-                f"group = {self.group}; 1 to {MOST_GROUP} members of a group may leave."
-            )
 
 
 class Scene(NamedTuple):

@@ -19,13 +19,22 @@ import numpy as np
 from jaxtyping import Array
 from scipy import integrate, stats
 
-from dd_jax import losses
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, RenyiSettings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax import checks, losses
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    RenyiSettings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import renyi_lower_bound
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.interaction import interact
 from dd_jax.intervals import Estimate, advantage, simultaneous
@@ -52,18 +61,9 @@ class RecodingSettings(RenyiSettings):
     """n records, releases after the recoding, and ε_dp."""
 
     seeds: int = 20_000
-    n: int = 20
-    releases: int = 8
-    epsilon: float = 1.0
-
-    def check(self) -> None:
-        """Beyond these the quadrature of the exact law, or the coin itself, rounds to nothing."""
-        self.require_between("n", 5, MOST_RECORDS, " records")
-        self.require_between("releases", 1, MOST_RELEASES)
-        if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError(
-                f"epsilon = {self.epsilon}; give a number > 0, at most {LARGEST_EPSILON}."
-            )
+    n: int = setting(20, checks.whole, least=5, most=MOST_RECORDS)
+    releases: int = setting(8, checks.whole, least=1, most=MOST_RELEASES)
+    epsilon: float = setting(1.0, checks.positive, most=LARGEST_EPSILON)
 
 
 def make_plan(n: int, order: float, epsilon: float) -> Plan:
@@ -210,7 +210,7 @@ def measure(key: Array, plan: Plan, settings: RecodingSettings) -> list[Measured
     options = {"steps": (plan.learn_steps, plan.delete_steps), "releases": releases}
     gone_key, stay_key = jax.random.split(key)
     fn = functools.partial(trial, **options)
-    gone = membership(fn, gone_key, seeds, records, other, schedule)
+    gone = two_worlds(fn, gone_key, seeds, records, other, schedule)
     fn = functools.partial(staying_trial, **options)
     stays = neighbours(fn, stay_key, seeds, records, other, schedule)
     shown = [2**k for k in range(int(math.log2(releases)) + 1)]

@@ -15,10 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
-from dd_jax.attacks.game import Adversary, Stage, membership, play
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    Settings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import Adversary, play
+from dd_jax.audit.samples import Stage, two_worlds
 from dd_jax.ensemble import DEFAULT_CHUNK
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, simultaneous
 from dd_jax.requesters import fixed_stream
@@ -48,18 +58,10 @@ class CountSettings(Settings):
     """n records, the request i = `step` of the deletion, releases seen from it on, ε of each."""
 
     seeds: int = 2_000
-    n: int = 100
-    step: int = 1
-    releases: int = 3_000
-    epsilon: float = 1.0
-
-    def check(self) -> None:
-        """Counts, shifts and noise must all fit into float32."""
-        self.require_between("n", 2, MOST_RECORDS, " records (float32 counts)")
-        if not 1 <= self.step <= LAST_STEP:
-            raise InputError(f"step = {self.step}; delete at request 1 to {LAST_STEP}.")
-        self.require_between("releases", 1, MOST_RELEASES)
-        self.require_between("epsilon", SMALLEST_EPSILON, LARGEST_EPSILON, " (float32)")
+    n: int = setting(100, checks.whole, least=2, most=MOST_RECORDS)
+    step: int = setting(1, checks.whole, least=1, most=LAST_STEP)
+    releases: int = setting(3_000, checks.whole, least=1, most=MOST_RELEASES)
+    epsilon: float = setting(1.0, checks.within, low=SMALLEST_EPSILON, high=LARGEST_EPSILON)
 
     @property
     def num_requests(self) -> int:
@@ -198,7 +200,7 @@ def measure(key: Array, variant: str, settings: CountSettings, confidence: float
     adversary = likelihood_ratio_adversary(present[step:], absent[step:], epsilon, checkpoints)
     fn = functools.partial(trial, variant=variant, settings=settings, adversary=adversary)
     chunk = max(64, min(DEFAULT_CHUNK, MOST_RELEASES_AT_ONCE // num_requests))
-    pair = membership(fn, key, settings.seeds, records, alternative, chunk=chunk)
+    pair = two_worlds(fn, key, settings.seeds, records, alternative, chunk=chunk)
     shifts = epsilon * known_shifts(variant, step, releases)
     return Measured(
         variant,

@@ -15,8 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax import checks
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    Settings,
+    row,
+    setting,
+)
+from dd_jax.attacks.game import play, retraining
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
 from dd_jax.data import load
 from dd_jax.erm import Problem
@@ -39,15 +50,13 @@ class ShardSettings(Settings):
     """Shards of SISA, and the noise multiplier of the private ones."""
 
     seeds: int = 300
-    shards: int = 6
-    noise: float = 8.0
+    shards: int = setting(6, checks.whole, least=2)
+    noise: float = setting(8.0, checks.positive)
 
-    def check(self) -> None:
-        """Two halves of shards are compared, and noise is what the defence is made of."""
-        if self.shards < 2 or self.shards % 2:
+    def __post_init__(self):
+        super().__post_init__()
+        if self.shards % 2:
             raise InputError(f"shards = {self.shards}; give an even number ≥ 2, such as 6.")
-        if not 0 < self.noise < np.inf:
-            raise InputError(f"noise = {self.noise}; give a noise multiplier > 0, such as 8.")
 
 
 class Reading(NamedTuple):

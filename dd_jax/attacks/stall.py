@@ -20,8 +20,17 @@ import numpy as np
 from jaxtyping import Array
 from scipy import stats
 
-from dd_jax import noisy_gd
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, PlanSettings, row
+from dd_jax import checks, noisy_gd
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Claim,
+    Finding,
+    Picture,
+    PlanSettings,
+    row,
+    setting,
+)
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient
@@ -40,17 +49,12 @@ DRIFT_FIRST, LIBRARY = "θ - ηg, then noise", "the library's step"
 
 @dataclass(frozen=True, kw_only=True)
 class StallSettings(PlanSettings):
-    """n records, and budgets that take many small steps."""
+    """n records, and budgets that take many small steps; the seeds show a deviation."""
 
-    seeds: int = 4_000
+    seeds: int = setting(4_000, checks.whole, least=FEWEST_SEEDS)
     n: int = 100_000
     l2: float = 1e-4
     eps_dd: float = 1e-4
-
-    def check(self) -> None:
-        """A deviation is estimated from the seeds."""
-        if self.seeds < FEWEST_SEEDS:
-            raise InputError(f"seeds = {self.seeds}; give at least {FEWEST_SEEDS}.")
 
 
 class Law(NamedTuple):

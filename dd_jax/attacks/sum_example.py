@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.game import play, retraining
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.interaction import Requester
 from dd_jax.intervals import proportions
 from dd_jax.types import Edit, Mechanism
