@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import dd_jax as dd
 from dd_jax.attacks import find, re_encoding
-from dd_jax.attacks.game import PostDeletionView
+from dd_jax.audit.samples import PostDeletionView
 from dd_jax.cli import main
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, clopper_pearson
@@ -206,5 +206,5 @@ def test_on_real_data_the_attack_has_power_and_the_certificate_holds():
 
 @pytest.mark.parametrize("group", [0, 101])
 def test_refusals(group):
-    with pytest.raises(InputError, match=f"group = {group}; 1 to 100 members of a group"):
+    with pytest.raises(InputError, match=f"group = {group} is not a whole number from 1 to 100"):
         find("re-encoding").run(jax.random.key(0), group=group)

@@ -134,8 +134,8 @@ def test_several_rows_must_all_be_deleted():
     assert releases(both, request=2).present.shape == (3, 2)
     says = message(releases, dd.replacement([0, 2], jnp.array([5.0, 6.0])), request=2)
     assert says == (
-        "in 6 of 6 interactions request 2 does not replace row [0, 2]; "
-        "name the request that deletes the record."
+        "in 6 of 6 interactions the record was not deleted at the stated request; "
+        "name the request that replaces its row."
     )
 
 

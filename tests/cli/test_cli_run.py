@@ -13,7 +13,7 @@ import pytest
 from scipy import optimize, stats
 
 import dd_jax as dd
-from dd_jax import cli, loss_constants
+from dd_jax import cli, constants
 from dd_jax.cli import run, serving
 from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import CAVEAT, OwnData
@@ -422,7 +422,7 @@ def test_the_guide_names_every_key_and_no_other(answer):
 
 
 def test_the_guides_numbers_are_those_of_its_command():
-    problem = ProblemConstants(loss_constants.logistic(feature_norm=np.sqrt(2)), 0.01)
+    problem = ProblemConstants(constants.logistic(feature_norm=np.sqrt(2)), 0.01)
     n = int(re.search(r"my.csv: ([\d,]+) training rows", GUIDE)[1].replace(",", ""))
     plan = dd.plan_convex(problem, n=n, dim=3, delta=1e-4, eps_dp=1.0, eps_dd=0.2)
     assert (
@@ -440,9 +440,9 @@ def test_the_guides_numbers_are_those_of_its_command():
 OWN = ["--data", "my.csv", "--label", "y"]
 TASK = ["--data", "digits-3-vs-8"]
 BAD = [
-    ([*OWN, "--requests", "0"], "--requests 0: give at least 1."),
-    ([*OWN, "--seeds", "0"], "--seeds 0:"),
-    ([*OWN, "--adaptivity", "-1"], "--adaptivity -1: give at least 0."),
+    ([*OWN, "--requests", "0"], "--requests = 0 is not a whole number ≥ 1; give one."),
+    ([*OWN, "--seeds", "0"], "--seeds = 0 is not"),
+    ([*OWN, "--adaptivity", "-1"], "--adaptivity = -1 is not a whole number ≥ 0; give one."),
     ([*OWN, "--rows", "1", "2", "3", "--edits-per-request", "2"], "--rows names 3 rows, but 1"),
     ([*OWN, "--rows", "1", "2", "--requests", "3"], "names 2 rows, but 3 requests of 1 delete 3"),
     ([*OWN, "--save", "my.csv"], "--save my.csv is a file; name a folder."),
@@ -477,9 +477,9 @@ BAD = [
     ([*TASK, "--bound", "1"], "--bound is for a file of your own"),
     ([*TASK, "--rows", "267"], "there is no row 267; name one of 0 to 266."),
     ([*TASK, "--requests", "266"], "has 267 training rows, but 268 are needed"),
-    ([*TASK, "--test-fraction", "0"], "give a share between 0 and 1"),
+    ([*TASK, "--test-fraction", "0"], "is not in (0, 1)"),
     ([*TASK, "--loss", "squared"], "squared"),
-    ([*TASK, "--seed", "-1"], "--seed -1"),
+    ([*TASK, "--seed", "-1"], "--seed = -1"),
     ([], "--data"),
 ]
 CONTENTS = [

@@ -163,20 +163,11 @@ def sample(
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
     chunk = min(found.chunk, seeds)
     stream = sweeps.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
-    pair = sweeps.neighbours(
-        stream,
-        found.run,
+    return found.sample(
         key,
         seeds,
-        found.database,
-        found.alternative,
-        *found.all_args,
-        progress=_progress(label, say),
+        functools.partial(sweeps.neighbours, stream, progress=_progress(label, say)),
     )
-    kept = sum(int(np.sum(~arm.deleted)) for arm in pair)
-    if kept:
-        raise InputError(f"{label}: in {kept} of {2 * seeds} runs the record was not deleted.")
-    return Pair(pair.present.releases, pair.absent.releases)
 
 
 def _progress(label: str, say: Callable[[str], None]) -> Callable[[int, int], None]:
