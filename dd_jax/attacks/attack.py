@@ -68,7 +68,7 @@ class PlanSettings(RenyiSettings):
     eps_dd: float = 0.1
 
     @property
-    def budgets(self) -> dict[str, float]:
+    def budgets(self) -> dict[str, Any]:
         """What a planner is asked for, by its own names."""
         return {"order": self.order, "eps_dp": self.eps_dp, "eps_dd": self.eps_dd}
 

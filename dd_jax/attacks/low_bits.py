@@ -412,7 +412,7 @@ def line_slope(plan: Plan, params, world: int):
     return slope + np.float32(plan.problem.l2) * params
 
 
-def line_step(key: Array, scene: Scene) -> tuple[Step, float]:
+def line_step(key: Array, scene: Scene) -> tuple[Step, Array]:
     """How the program rounds, learned from one-step runs of the observer's own; a model of them."""
     scene = scene._replace(plan=replace(scene.plan, delete_steps=1))
     trial = functools.partial(staying_trial, scene=scene, published=AS_IT_IS)

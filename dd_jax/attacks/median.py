@@ -43,7 +43,7 @@ class MedianSettings(Settings):
     """n records; the owner of the median deletes it at request i = `step`, at the latest."""
 
     n: int = setting(101, checks.whole, least=5, most=MOST_RECORDS)
-    step: int = setting(12, checks.whole, least=FIRST_STEP)
+    step: int = 12
 
     def __post_init__(self):
         super().__post_init__()

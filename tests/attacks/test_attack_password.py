@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 
 from dd_jax.attacks import find, password
 from dd_jax.errors import InputError
@@ -20,7 +21,7 @@ def model(phase, value):
 
 def outputs(database, edit, state, coins=40):
     keys = jax.random.split(jax.random.key(5), coins)
-    delete = password.mechanism(7).delete
+    delete = deleting(password.mechanism(7))
     return jax.vmap(lambda key: delete(key, database, edit, state))(keys)
 
 
