@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import databases, sharding
+from dd_jax import checks, databases, sharding
 from dd_jax.errors import EditRefused, InputError
 from dd_jax.keys import tagged
 from dd_jax.types import (
@@ -500,9 +500,10 @@ def _counts(counts: Array, edits: Edit) -> list[PyTree]:
 
 def _observed_mask(observe: Sequence[int], num_requests: int, served: int = 0) -> np.ndarray:
     """Which of the releases before each request are shown; numbered over a curator's life."""
-    if not _is_whole(num_requests) or num_requests < 0:
-        raise InputError(f"num_requests = {num_requests}; give a whole number ≥ 0.")
-    if not isinstance(observe, Sequence | range | np.ndarray) or not all(map(_is_whole, observe)):
+    checks.whole("num_requests", num_requests)
+    if not isinstance(observe, Sequence | range | np.ndarray) or not all(
+        map(checks.is_whole, observe)
+    ):
         raise InputError(f"observe = {observe!r}; give a sequence of release numbers, e.g. (0, 3).")
     mask = np.zeros(num_requests, dtype=bool)
     for index in observe:
@@ -513,10 +514,6 @@ def _observed_mask(observe: Sequence[int], num_requests: int, served: int = 0) -
             )
         mask[index - served] = True
     return mask
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _mask(release: PyTree, visible: Array) -> PyTree:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 
 
@@ -135,10 +136,7 @@ def simultaneous(confidence: float, cases: int) -> float:
 
 def check_confidence(confidence: float) -> None:
     """Refuse a confidence that is not strictly between 0 and 1."""
-    if isinstance(confidence, str | None) or not 0 < confidence < 1:
-        raise InputError(
-            f"confidence = {confidence!r}; give a number between 0 and 1, such as 0.999."
-        )
+    checks.fraction("confidence", confidence, example=0.999)
 
 
 def _table(outcomes: np.ndarray | Sequence) -> np.ndarray:

@@ -556,9 +556,9 @@ def test_bad_arguments_are_refused():
             dd.interact(
                 jax.random.key(0), CURATOR, requester, database, num_requests=1, observe=observe
             )
-    with pytest.raises(dd.InputError, match=r"num_requests = 2\.5; give a whole number ≥ 0"):
+    with pytest.raises(dd.InputError, match=r"num_requests = 2\.5 is not a whole number ≥ 0"):
         dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=2.5)
-    with pytest.raises(dd.InputError, match="num_requests = -1; give a whole number ≥ 0"):
+    with pytest.raises(dd.InputError, match="num_requests = -1 is not a whole number ≥ 0"):
         dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=-1)
     empty = jax.tree.map(lambda leaf: leaf[:0], database)
     with pytest.raises(dd.InputError, match="the database is empty; give at least one record"):

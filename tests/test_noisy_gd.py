@@ -59,7 +59,7 @@ def test_no_steps_change_nothing_and_negative_steps_are_refused(setting):
     problem, params, database = setting
     same = noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=0, **RUN)
     np.testing.assert_array_equal(same, params)
-    with pytest.raises(dd.InputError, match="num_steps = -1; give a whole number of steps ≥ 0"):
+    with pytest.raises(dd.InputError, match="num_steps = -1 is not a whole number ≥ 0"):
         noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=-1, **RUN)
 
 
@@ -184,14 +184,14 @@ def test_noise_that_single_precision_cannot_hold_is_refused(setting, noise):
 
 
 BAD_SCHEDULES = [
-    (Schedule(-1.0, 1.0, 1.0, 1, 1), "step_size = -1.0 cannot be run; give a finite number > 0"),
+    (Schedule(-1.0, 1.0, 1.0, 1, 1), "step_size = -1.0 is not a positive finite number"),
     (
         Schedule(1.0, -1.0, 1.0, 1, 1),
-        "noise_variance = -1.0 cannot be run; give a finite number ≥ 0",
+        "noise_variance = -1.0 is not a finite number ≥ 0",
     ),
-    (Schedule(1.0, 1.0, float("nan"), 1, 1), "init_variance = nan cannot be run"),
-    (Schedule(1.0, 1.0, 1.0, 2.5, 1), "learn_steps = 2.5; give a whole number of steps ≥ 0"),
-    (Schedule(1.0, 1.0, 1.0, 1, -1), "delete_steps = -1; give a whole number of steps ≥ 0"),
+    (Schedule(1.0, 1.0, float("nan"), 1, 1), "init_variance = nan is not a finite number ≥ 0"),
+    (Schedule(1.0, 1.0, 1.0, 2.5, 1), "learn_steps = 2.5 is not a whole number ≥ 0"),
+    (Schedule(1.0, 1.0, 1.0, 1, -1), "delete_steps = -1 is not a whole number ≥ 0"),
 ]
 
 

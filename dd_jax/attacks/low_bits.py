@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from dd_jax import checks
 from dd_jax.attacks import float_lattice, low_bits_steps
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.float_lattice import Arithmetic, Step
@@ -400,7 +401,5 @@ def _finding(claim: Claim, pairs: list[tuple[Case, Estimate]]) -> Finding:
 
 
 def _check(n: int, releases: int) -> None:
-    if not FEWEST_RECORDS <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give {FEWEST_RECORDS} to {MOST_RECORDS} records.")
-    if not 2 <= releases <= MOST_RELEASES:
-        raise InputError(f"releases = {releases}; give 2 to {MOST_RELEASES}.")
+    checks.whole("n", n, least=FEWEST_RECORDS, most=MOST_RECORDS)
+    checks.whole("releases", releases, least=2, most=MOST_RELEASES)

@@ -9,7 +9,6 @@ Adv(MI) = 0 unless the requester writes the opposite; one leans against what was
 neither helps.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play
 from dd_jax.attacks.necessity_curators import (
@@ -32,7 +32,6 @@ from dd_jax.attacks.necessity_curators import (
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import neighbours
-from dd_jax.errors import InputError
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, proportions, simultaneous
@@ -275,9 +274,6 @@ def _reaching(claim: Claim, curator: str, measured: Measured) -> Finding:
 
 
 def _check(n: int, epsilon: float, order: float) -> None:
-    if not 2 <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give 2 to {MOST_RECORDS} records.")
-    if not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon = {epsilon}; give a finite number > 0.")
-    if not 1 < order < math.inf:
-        raise InputError(f"order = {order}; give a Rényi order > 1, such as 2.")
+    checks.whole("n", n, least=2, most=MOST_RECORDS)
+    checks.positive("epsilon", epsilon)
+    checks.order(order)

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
-from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, simultaneous
@@ -188,9 +188,6 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
 
 
 def _check(n: int, passwords: int, order: float) -> None:
-    if n < 2:
-        raise InputError(f"n = {n}; give at least 2 records.")
-    if passwords < 2:
-        raise InputError(f"passwords = {passwords}; give at least 2.")
-    if not 1 < order < math.inf:
-        raise InputError(f"order = {order}; give a Rényi order > 1, such as 2.")
+    checks.whole("n", n, least=2)
+    checks.whole("passwords", passwords, least=2)
+    checks.order(order)

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, spatial, special
 
+from dd_jax import checks
 from dd_jax.audit import tails
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 
 NUMBERS_OF_THRESHOLDS = (1, 2, 3, 4, 5, 7, 9, 12, 16)
 HALF_WIDTHS = 2.0 ** np.arange(-4, 6)
@@ -288,8 +289,8 @@ def renyi_bins(
         bins: how many bins; chosen on part A by the sample size if None.
     """
     order = tails.renyi_order(order)
-    if bins is not None and bins < 2:
-        raise InputError(f"bins = {bins}; give at least 2.")
+    if bins is not None:
+        checks.whole("bins", bins, least=2)
     samples = (fit_present, fit_absent, test_present, test_absent)
     checked = tails.parts(*samples, confidence, cases=1 if bins is None else bins - 1)
     numbers = NUMBERS_OF_THRESHOLDS if bins is None else (bins - 1,)
@@ -588,8 +589,7 @@ def estimated_kl_nearest_neighbours(present, absent, *, neighbours: int = 5) -> 
     """
     first, second = _tables(present, absent)
     seeds, dim = first.shape
-    if not 1 <= neighbours < seeds:
-        raise InputError(f"neighbours = {neighbours}; give 1 to {seeds - 1} for {seeds} seeds.")
+    checks.whole("neighbours", neighbours, least=1, most=seeds - 1)
     own, _ = spatial.KDTree(first).query(first, k=neighbours + 1)
     other, _ = spatial.KDTree(second).query(first, k=neighbours)
     own, other = (distances.reshape(seeds, -1)[:, -1] for distances in (own, other))

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
+from dd_jax import checks
 from dd_jax.audit import bounds, exact_law, tails
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 from dd_jax.intervals import Estimate, check_confidence, proportion
 
 # Each bound with the name of its parameter.
@@ -86,11 +87,10 @@ def detectable(
     """
     claim = float(checks.nonnegative("claim", claim))
     check_confidence(confidence)
-    if not 0 < power < 1:
-        raise InputError(f"power = {power}; give a number between 0 and 1, such as 0.9.")
+    checks.fraction("power", power, example=0.9)
     fit_seeds = seeds if fit_seeds is None else fit_seeds
-    if seeds < 2 or fit_seeds < 1:
-        raise InputError(f"seeds = {seeds}, fit_seeds = {fit_seeds}; give at least 2 and 1.")
+    checks.whole("seeds", seeds, least=2)
+    checks.whole("fit_seeds", fit_seeds, least=1)
     gate = _gate(method, order, epsilon, delta, independent)
     if one_event and gate.value is not None:
         return _detectable_coins(gate.value, claim, (seeds, seeds), confidence, power, independent)
@@ -456,8 +456,7 @@ def table(
         say: told how far it is.
     """
     check_confidence(confidence)
-    if seeds < 4:
-        raise InputError(f"seeds = {seeds}; give at least 4 to a replay.")
+    checks.whole("seeds", seeds, least=4)
     sizes = (replays, seeds // 2, seeds - seeds // 2)
     rows = []
     for pair in TABLE_PAIRS:
@@ -476,8 +475,7 @@ def _check(method: str, pair: str, replays: int) -> None:
             f"method = {method!r}, pair = {pair!r}; "
             f"choose from {', '.join(REPLAYED)} and {', '.join(PAIRS)}."
         )
-    if replays < 1:
-        raise InputError(f"replays = {replays}; give at least 1.")
+    checks.whole("replays", replays, least=1)
 
 
 def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:

@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, PyTree
 
-from dd_jax import ensemble
+from dd_jax import checks, ensemble
 from dd_jax.audit import tails
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
@@ -130,8 +130,7 @@ def _check_cut(transcript: Transcript, request: int, rows) -> None:
             f"the transcript's edits have shape {transcript.edits.index.shape}, "
             f"one interaction's (requests, r); cut inside the vmap over seeds."
         )
-    if isinstance(request, bool) or not isinstance(request, int | np.integer):
-        raise InputError(f"request = {request!r}; give a whole number, from 1.")
+    checks.whole("request", request, least=1)
     if rows is not None and not _are_rows(rows):
         raise InputError(f"row = {rows!r}; give one row of the database, a whole number ≥ 0.")
 

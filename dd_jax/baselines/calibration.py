@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 from dd_jax.plans.conditions import require_convex
 from dd_jax.types import num_records
 
@@ -124,9 +125,9 @@ def require_float32_noise(deviation: float, reach: float, remedy: str) -> None:
     """Refuse noise that drowns in the rounding of a model of norm `reach`.
 
     Raises:
-        CertificateRefused: the deviation is below `checks.least_float32_noise`.
+        CertificateRefused: the deviation is below `floats.least_float32_noise`.
     """
-    least = checks.least_float32_noise(reach)
+    least = floats.least_float32_noise(reach)
     if deviation < least:
         raise CertificateRefused(
             f"noise of deviation {deviation:.3g} is below {least:.3g}, 100 float32 roundings of a "

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dd_jax import checks
 from dd_jax.baselines import newton
 from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_labels, replaced
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks
 from dd_jax.types import num_records
 
 

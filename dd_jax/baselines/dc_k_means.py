@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.baselines import k_means
 from dd_jax.baselines.base import Guarantee, System, cost, publish_part
 from dd_jax.baselines.k_means import Points
 from dd_jax.baselines.sisa import draw_deal
-from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.types import acceptable_rows, num_records
 
 GUARANTEE = Guarantee(
@@ -68,8 +67,7 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
     """
     k_means.check_sizes(clusters, iterations)
     checks.count("height", height)
-    if checks.count("branching", branching) < 2:
-        raise InputError(f"branching = {branching}; a tree needs at least 2 children per node.")
+    checks.whole("branching", branching, least=2)
     widths = [branching**level for level in range(height + 1)]
 
     def cluster(key, members: Points) -> Points:

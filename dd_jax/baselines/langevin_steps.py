@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.baselines import request_steps
 from dd_jax.baselines.request_steps import Setting
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import floats, renyi
 from dd_jax.guarantees.convex import Descent, deletion_optimal, fewest_steps
 from dd_jax.plans.numbers import whole
 
@@ -22,8 +23,8 @@ def privacy_renyi(order, lipschitz, l2, noise_variance, n, *, records=1):
     """
     order, l2 = checks.order(order), checks.positive("l2", l2)
     noise = checks.positive("noise_variance", noise_variance)
-    shift = checks.product(checks.nonnegative("lipschitz", lipschitz), records, 1 / n)
-    return checks.plain(checks.product(4, order, shift, shift, 1 / l2, 1 / noise))
+    shift = floats.product(checks.nonnegative("lipschitz", lipschitz), records, 1 / n)
+    return floats.plain(floats.product(4, order, shift, shift, 1 / l2, 1 / noise))
 
 
 def unlearning_renyi(order, lipschitz, l2, noise_variance, n, step_size, steps, *, records=1):
@@ -47,7 +48,7 @@ def unlearning_renyi(order, lipschitz, l2, noise_variance, n, step_size, steps, 
     order, rate = checks.order(order), checks.positive("step_size", step_size) * l2
     slope = privacy_renyi(2, lipschitz, l2, noise_variance, n, records=records) / 2
     remains = _inherited(order, slope, rate, steps[:-1])
-    return checks.plain(remains * np.exp(-rate * steps[-1] / order))
+    return floats.plain(remains * np.exp(-rate * steps[-1] / order))
 
 
 def _inherited(order, slope, rate, earlier):

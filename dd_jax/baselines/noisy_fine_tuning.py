@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.baselines import request_steps
 from dd_jax.baselines.base import Guarantee, System, cost
 from dd_jax.baselines.noisy_fine_tuning_noise import (
@@ -26,7 +26,6 @@ from dd_jax.baselines.noisy_fine_tuning_noise import (
     target_slope,
 )
 from dd_jax.baselines.projected import project
-from dd_jax.guarantees import checks
 from dd_jax.losses import Loss
 from dd_jax.types import num_records, publish_model
 

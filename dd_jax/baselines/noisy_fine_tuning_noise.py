@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.baselines.calibration import root_slope
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import floats, renyi
 
 
 def renyi_slope(noise_variance, *, model_clip, gradient_clip, step_size, l2, num_steps):
@@ -26,7 +27,7 @@ def renyi_slope(noise_variance, *, model_clip, gradient_clip, step_size, l2, num
     grown = -math.expm1(num_steps * exponent) / decay
     spread = math.expm1(2 * num_steps * exponent) / math.expm1(2 * exponent)
     distance = 2 * model_clip * left + 2 * gradient_clip * step_size * grown
-    return checks.plain(checks.product(distance, distance, 1 / (2 * noise), 1 / spread))
+    return floats.plain(floats.product(distance, distance, 1 / (2 * noise), 1 / spread))
 
 
 def noise_variance(slope, *, model_clip, gradient_clip, step_size, l2, num_steps) -> float:

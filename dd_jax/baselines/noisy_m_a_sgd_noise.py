@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from dd_jax import checks
 from dd_jax.baselines.calibration import Constants
-from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dd_jax.errors import CertificateRefused
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ def calibrate(
     rho = float(checks.positive("stability", stability))
     if rho > 1:
         raise CertificateRefused(f"stability = {rho:g}; a total variation is at most 1.")
-    if batch > n:
-        raise InputError(f"batch_size = {batch}; a batch holds at most n = {n} rows.")
+    checks.whole("batch_size", batch, least=1, most=n)
     big_g, diameter = constants.lipschitz, constants.diameter
     needed = max(1, math.ceil((rho * n) ** 2 / (16 * batch**2)))
     accurate = max(

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from dd_jax import checks
 from dd_jax.baselines.calibration import Constants, require_float32_noise, root_slope
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
 
 Form = Literal["published", "best"]
 

@@ -5,6 +5,7 @@ Neel, Roth & Sharifi-Malvajerdi 2021, Theorem 28; see `perturbed_gd_noise` for w
 
 import math
 
+from dd_jax import checks
 from dd_jax.baselines.calibration import Constants, require_float32_noise
 from dd_jax.baselines.perturbed_gd_noise import (
     Calibration,
@@ -15,7 +16,6 @@ from dd_jax.baselines.perturbed_gd_noise import (
     shift,
 )
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks
 
 
 def calibrate_stateless(

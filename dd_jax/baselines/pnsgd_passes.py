@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.baselines import request_steps
 from dd_jax.baselines.calibration import root_slope
 from dd_jax.baselines.request_steps import Calibration, Setting
-from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, convex
+from dd_jax.guarantees import convex, floats
 from dd_jax.plans.numbers import whole
 
 
@@ -94,10 +94,7 @@ def calibrate(
 
 
 def _batch_size(batch_size, n: int) -> int:
-    batch_size = int(checks.count("batch_size", batch_size))
-    if batch_size > n:
-        raise InputError(f"batch_size = {batch_size} is above n = {n}; give at most n.")
-    return batch_size
+    return checks.whole("batch_size", batch_size, least=1, most=n)
 
 
 def unlearning_renyi(order, distance, contraction, noise_variance, step_size, steps, *, sharp):
@@ -110,10 +107,10 @@ def unlearning_renyi(order, distance, contraction, noise_variance, step_size, st
     Assumes: c-Lipschitz steps. Chien et al. 2024b; the sharper form is the one of their code.
     """
     steps = checks.count("steps", steps)
-    scale = checks.product(checks.order(order), distance, distance, 1 / (2 * step_size))
+    scale = floats.product(checks.order(order), distance, distance, 1 / (2 * step_size))
     left = contraction ** (2 * steps)
     share = (1 - contraction**2) / (1 - left) if sharp else 1.0
-    return checks.plain(checks.product(scale, 1 / noise_variance, left, share))
+    return floats.plain(floats.product(scale, 1 / noise_variance, left, share))
 
 
 def batch_distance(lipschitz, step_size, contraction, batch_size, batches, records=1):

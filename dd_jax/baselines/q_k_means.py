@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.baselines import k_means
 from dd_jax.baselines.base import (
     Guarantee,
@@ -37,7 +38,6 @@ from dd_jax.baselines.q_k_means_lattice import (
     lattice_points,
     round_centroids,
 )
-from dd_jax.guarantees import checks
 from dd_jax.types import num_records
 
 __all__ = ["GUARANTEE", "QState", "calibrate", "system"]

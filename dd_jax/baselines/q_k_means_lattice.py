@@ -5,10 +5,10 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from dd_jax import checks
 from dd_jax.baselines import k_means
 from dd_jax.baselines.k_means import Tally
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 
 
 def calibrate(
@@ -78,5 +78,4 @@ def from_lattice(lattice: Array, phase: Array, spacing) -> Array:
 
 def check_balance(balance: float) -> None:
     """Refuse a γ outside of (0, 1]."""
-    if not 0 < float(checks.positive("balance", balance)) <= 1:
-        raise InputError(f"balance = {balance}; give a number in (0, 1].")
+    checks.positive("balance", balance, most=1)

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from dd_jax import checks
 from dd_jax.baselines.base import cost
 from dd_jax.baselines.calibration import Constants, require_float32_noise
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, risk
+from dd_jax.guarantees import risk
 from dd_jax.noisy_gd import step_key
 from dd_jax.plans import conditions
 

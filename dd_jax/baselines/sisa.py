@@ -18,11 +18,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from dd_jax import checks
 from dd_jax.baselines import base
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.baselines.sisa_training import Training, stage_gradients, stage_steps, train_shards
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 from dd_jax.losses import Loss
 from dd_jax.types import Mechanism, num_records
 
@@ -192,8 +193,7 @@ def _guarantee(private: bool) -> Guarantee:
 
 def _check(training: Training, shards: int) -> bool:
     """Refuse what SISA cannot run; whether shards are trained with noise (decides the claim)."""
-    if shards < 2:
-        raise InputError(f"shards = {shards}; SISA needs at least 2.")
+    checks.whole("shards", shards, least=2)
     noisy = bool(checks.nonnegative("noise_multiplier", training.noise_multiplier) > 0)
     if training.problem.clip_norm is None and noisy:
         raise InputError(

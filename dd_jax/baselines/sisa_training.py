@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.baselines.base import cost
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.losses import Loss, deletion
 from dd_jax.types import num_records
 

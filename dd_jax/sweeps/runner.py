@@ -33,7 +33,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from dd_jax import ensemble, processes, sharding
+from dd_jax import checks, ensemble, processes, sharding
 from dd_jax.ensemble import DEFAULT_CHUNK, Pair, program
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
@@ -381,8 +381,9 @@ def _check(settings, traced, chunk, at_once) -> None:
         settings
     ):
         raise InputError("a setting is given twice; its runs would be the same, so drop one.")
-    if chunk < 1 or (at_once is not None and at_once < 1):
-        raise InputError(f"chunk = {chunk}, at_once = {at_once}; give at least 1 of each.")
+    checks.whole("chunk", chunk, least=1)
+    if at_once is not None:
+        checks.whole("at_once", at_once, least=1)
 
 
 # --- progress ------------------------------------------------------------------------------------

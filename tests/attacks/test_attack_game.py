@@ -102,7 +102,7 @@ def test_a_view_is_about_one_row(transcript, row):
 
 @pytest.mark.parametrize("request_number", [True, 2.0, None])
 def test_a_request_is_a_whole_number(transcript, request_number):
-    with pytest.raises(InputError, match="give a whole number, from 1"):
+    with pytest.raises(InputError, match="is not a whole number ≥ 1"):
         PostDeletionView.cut(transcript, request=request_number, row=1)
 
 

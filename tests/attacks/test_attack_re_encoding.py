@@ -206,5 +206,5 @@ def test_on_real_data_the_attack_has_power_and_the_certificate_holds():
 
 @pytest.mark.parametrize("group", [0, 101])
 def test_refusals(group):
-    with pytest.raises(InputError, match=f"group = {group}; 1 to 100 members of a group"):
+    with pytest.raises(InputError, match=f"group = {group} is not a whole number from 1 to 100"):
         find("re-encoding").run(jax.random.key(0), group=group)

@@ -14,8 +14,8 @@ from problems import deleting, features, signed
 
 import dd_jax as dd
 from dd_jax.baselines import certified_removal, newton
+from dd_jax.constants import ROUNDING
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.loss_constants import ROUNDING
 
 N, DIM, L2 = 30, 3, 0.05
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)

@@ -187,7 +187,7 @@ def test_refusals():
     arguments = {"n": 100, "dim": 3, "stability": 0.5, "batch_size": 5}
     with pytest.raises(CertificateRefused, match=r"stability = 1\.5; a total variation"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"stability": 1.5})
-    with pytest.raises(InputError, match="batch_size = 101; a batch holds at most n = 100"):
+    with pytest.raises(InputError, match="batch_size = 101 is not a whole number from 1 to 100"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"batch_size": 101})
     with pytest.raises(CertificateRefused, match=r"num_steps = 6 is below .*: give at least 7"):
         noisy_m_a_sgd.calibrate(CONSTANTS, num_steps=6, **arguments)

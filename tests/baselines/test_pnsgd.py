@@ -169,15 +169,15 @@ def test_cyclic_batches_keep_the_gaussian_dp_bound_of_bok_su_and_altschuler(
 def test_what_cannot_be_calibrated_is_refused():
     good = {"batch_size": 128, **TARGET}
     for change, message in (
-        ({"batch_size": N + 1}, "batch_size = 11983 is above n"),
+        ({"batch_size": N + 1}, "batch_size = 11983 is not a whole number from 1 to"),
         ({"batch_size": 0}, "batch_size = 0 is not"),
         ({"step_size": 4.0}, "step_size = 4 is above"),
-        ({"epsilon": 0.0}, "epsilon = 0 is not a positive"),
+        ({"epsilon": 0.0}, "epsilon = 0.0 is not a positive"),
         ({"learn_epochs": 0}, "learn_steps = 0 is not"),
     ):
         with pytest.raises(dd.InputError, match=message):
             pnsgd.calibrate(PROBLEM, **{**good, **change})
-    with pytest.raises(dd.InputError, match="order = 1 is not a Rényi order"):
+    with pytest.raises(dd.InputError, match="Rényi order"):
         pnsgd_passes.unlearning_renyi(1.0, 0.1, 0.9, 1.0, 0.5, 3, sharp=True)
     with pytest.raises(dd.InputError, match="steps = 0 is not"):
         pnsgd_passes.unlearning_renyi(2.0, 0.1, 0.9, 1.0, 0.5, 0, sharp=True)

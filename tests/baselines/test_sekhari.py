@@ -11,8 +11,8 @@ from problems import deleting, signed
 
 import dd_jax as dd
 from dd_jax.baselines import sekhari
+from dd_jax.constants import ROUNDING
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.loss_constants import ROUNDING
 
 N, DIM, L2, CAPACITY = 30, 3, 0.1, 3
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)

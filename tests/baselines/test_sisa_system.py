@@ -214,7 +214,7 @@ def test_refusals():
         sisa.system(training, 2, 2)
     with pytest.raises(InputError, match="slices = 0"):
         sisa.system(training, 2, 0)
-    with pytest.raises(InputError, match="shards = 1; SISA needs at least 2"):
+    with pytest.raises(InputError, match="shards = 1 is not a whole number ≥ 2"):
         sisa.system(training, 1)
     with pytest.raises(InputError, match="epsilon = 0"):
         sisa.calibrate(4, epsilon=0, delta=1e-5)
