@@ -22,18 +22,11 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks, losses
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    RenyiSettings,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, exact_law, setting
 from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.guarantees import inference, renyi
@@ -450,7 +443,7 @@ def _findings(scores: list[Scores], weak: list[Scores]) -> tuple[Finding, ...]:
             f"closest: {worst}",
         ),
         Finding(half, strongest.excess(strongest.certified) > 0, str(strongest)),
-        Finding.exact_law(
+        exact_law(
             "the likelihood-ratio test has the advantage of the exact law",
             "dd_jax.oracles.linear.renyi",
             [(s.estimates["likelihood ratio"], s.likelihood_ratio) for s in scores],

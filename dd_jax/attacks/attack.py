@@ -1,4 +1,4 @@
-"""What an attack is and what it reports: settings, claims, findings, a result. No JAX.
+"""What an attack is and what it reports: settings, a result with findings, a picture. No JAX.
 
 An attack's file ends in `ATTACK = Attack(...)`, and `dd_jax.attacks` names it in one line. Its
 `play(key, settings)` returns an `AttackResult`; the same key and settings give the same one.
@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from dd_jax import checks
+from dd_jax.claims import Claim, Finding
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, check_confidence
 
@@ -71,59 +72,6 @@ class PlanSettings(RenyiSettings):
     def budgets(self) -> dict[str, Any]:
         """What a planner is asked for, by its own names."""
         return {"order": self.order, "eps_dp": self.eps_dp, "eps_dd": self.eps_dd}
-
-
-Owner = Literal["paper", "prior work", "ours", "control"]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence that samples can refute.
-
-    Attributes:
-        sentence: the claim in words.
-        source: the paper's label, an erratum, or the function that makes it.
-        owner: whose claim it is. Only a refuted claim of "ours" is a failure of this library; a
-            "control" is false by design and shows whether the attack has power.
-    """
-
-    sentence: str
-    source: str
-    owner: Owner
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A claim, whether the samples refute it, and the numbers that say so."""
-
-    claim: Claim
-    refuted: bool
-    evidence: str
-
-    @classmethod
-    def exact_law(
-        cls, what: str, source: str, pairs: list[tuple[Estimate, float]], rounding: float = 0.0
-    ) -> "Finding":
-        """Our claim that computed values are the true ones: refuted if an interval misses one.
-
-        Args:
-            what: the claim in words.
-            source: the function that computes the values.
-            pairs: estimates (simultaneous intervals) and the values computed for them.
-            rounding: numerical error allowed in the computed values.
-        """
-        missed = [
-            (estimate, value)
-            for estimate, value in pairs
-            if not estimate.low - rounding <= value <= estimate.high + rounding
-        ]
-        evidence = (
-            f"{len(pairs) - len(missed)} of {len(pairs)} intervals contain the computed value"
-        )
-        if missed:
-            estimate, value = missed[0]
-            evidence += f"; {value:.4g} is outside [{estimate.low:.4g}, {estimate.high:.4g}]"
-        return cls(Claim(what, source, "ours"), bool(missed), evidence)
 
 
 @dataclass(frozen=True)
@@ -265,3 +213,26 @@ def row(
     """One row of a result: its labels, the estimate, its interval, the exact value if known."""
     values = {"success": estimate.value, "low": estimate.low, "high": estimate.high}
     return {**labels, **values, "exact": exact, **more}
+
+
+def exact_law(
+    what: str, source: str, pairs: list[tuple[Estimate, float]], rounding: float = 0.0
+) -> Finding:
+    """Our claim that computed values are the true ones: refuted if an interval misses its value.
+
+    Args:
+        what: the claim in words.
+        source: the function that computes the values.
+        pairs: estimates (simultaneous intervals) and the values computed for them.
+        rounding: numerical error allowed in the computed values.
+    """
+    missed = [
+        (estimate, value)
+        for estimate, value in pairs
+        if not estimate.low - rounding <= value <= estimate.high + rounding
+    ]
+    evidence = f"{len(pairs) - len(missed)} of {len(pairs)} intervals contain the computed value"
+    if missed:
+        estimate, value = missed[0]
+        evidence += f"; {value:.4g} is outside [{estimate.low:.4g}, {estimate.high:.4g}]"
+    return Finding(Claim(what, source, "ours"), bool(missed), evidence)

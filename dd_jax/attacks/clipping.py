@@ -20,17 +20,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    RenyiSettings,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, setting
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
 from dd_jax.audit.samples import PostDeletionView
+from dd_jax.claims import Claim, Finding
 from dd_jax.constants import LossConstants
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem

@@ -24,14 +24,14 @@ from dd_jax import checks
 from dd_jax.attacks.attack import (
     Attack,
     AttackResult,
-    Claim,
-    Finding,
     Picture,
     PlanSettings,
+    exact_law,
     row,
     setting,
 )
-from dd_jax.audit.event_bounds import coin_divergence
+from dd_jax.audit.bounds import coin_divergence
+from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem
@@ -270,7 +270,7 @@ def _findings(seen: Measured, blind: Measured, claimed: float, certificate: Cert
             f"R_q is exactly {blind.exact.renyi:.4g}, certified {claimed:.4g}",
         ),
         Finding(ours, actual > bound, f"R_q is exactly {actual:.4g}, certified {bound:.4g}"),
-        Finding.exact_law(
+        exact_law(
             "the release has the law computed on a grid",
             "dd_jax.oracles.grid.law_after",
             [

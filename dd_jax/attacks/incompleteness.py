@@ -16,18 +16,10 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    Settings,
-    row,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.claims import Claim, Finding
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, clopper_pearson, simultaneous
 from dd_jax.requesters import fixed_stream
@@ -194,7 +186,7 @@ def _findings(claim: Claim, estimates, releases) -> tuple[Finding, ...]:
             distinct != 1,
             f"{releases.size} random databases, {distinct} distinct release after the deletion",
         ),
-        Finding.exact_law(
+        exact_law(
             "the distinguisher's advantage is 1",
             "dd_jax.attacks.incompleteness.distinguisher",
             [(estimate, 1.0) for estimate in estimates],

@@ -25,16 +25,8 @@ from jaxtyping import Array, Float, PyTree
 from scipy import special
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    PlanSettings,
-    row,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, PlanSettings, row, setting
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError

@@ -15,18 +15,10 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    Settings,
-    row,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.claims import Claim, Finding
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, proportions, simultaneous
@@ -185,7 +177,7 @@ def _findings(n, steps, estimates, blind) -> tuple[Finding, ...]:
             f"at most {blind.high:.4f} when the requester is shown nothing",
         ),
         Finding(theorem, not all(above), f"holds at {sum(above)} of {len(above)} requests"),
-        Finding.exact_law(
+        exact_law(
             "the success is exactly 1 - C((n+1)/2, i-1)/C(n, i-1), and 0 for a blind requester",
             "dd_jax.attacks.median.exact_success",
             [(e, exact_success(n, i)) for i, e in zip(steps, estimates, strict=True)]

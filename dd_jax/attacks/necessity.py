@@ -23,15 +23,15 @@ from dd_jax import checks
 from dd_jax.attacks.attack import (
     Attack,
     AttackResult,
-    Claim,
-    Finding,
     Picture,
     RenyiSettings,
+    exact_law,
     row,
     setting,
 )
 from dd_jax.attacks.game import play
 from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import neighbours
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
@@ -315,9 +315,7 @@ def _findings(measured, truth, implied, epsilon) -> tuple[Finding, ...]:
             implied > epsilon,
             f"{RETRAINS}: no ε below {implied:.4g}; ε = {epsilon:g} is certified for p = 1",
         ),
-        Finding.exact_law(
-            "every advantage is the one computed", "dd_jax.attacks.necessity.exact", pairs
-        ),
+        exact_law("every advantage is the one computed", "dd_jax.attacks.necessity.exact", pairs),
     )
 
 

@@ -20,15 +20,15 @@ from dd_jax import checks
 from dd_jax.attacks.attack import (
     Attack,
     AttackResult,
-    Claim,
-    Finding,
     Picture,
     RenyiSettings,
+    exact_law,
     row,
     setting,
 )
 from dd_jax.attacks.game import play
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, simultaneous
@@ -186,7 +186,7 @@ def _findings(seen, blind, bound, passwords) -> tuple[Finding, ...]:
             blind.low > bound,
             f"advantage of a blind requester in [{blind.low:.4f}, {blind.high:.4f}]",
         ),
-        Finding.exact_law(
+        exact_law(
             "the advantage is 1 with one release seen and 1/M with none",
             "dd_jax.attacks.password.mechanism",
             [(seen, 1.0), (blind, 1 / passwords)],

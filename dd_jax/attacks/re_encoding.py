@@ -22,15 +22,15 @@ from dd_jax import checks
 from dd_jax.attacks.attack import (
     Attack,
     AttackResult,
-    Claim,
-    Finding,
     Picture,
     PlanSettings,
+    exact_law,
     row,
     setting,
 )
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.claims import Claim, Finding
 from dd_jax.data import load
 from dd_jax.erm import Problem, minimise
 from dd_jax.interaction import Requester
@@ -272,7 +272,7 @@ def _findings(played, estimates) -> tuple[Finding, ...]:
                 for case, made in held
             ),
         ),
-        Finding.exact_law(
+        exact_law(
             "after retraining the success is 1 if the requester saw φ_0 and 1/2 if it saw nothing",
             "dd_jax.attacks.re_encoding.leaning",
             [(made, case.exact) for case, made in table if case.exact is not None],

@@ -23,16 +23,16 @@ from dd_jax import checks, losses
 from dd_jax.attacks.attack import (
     Attack,
     AttackResult,
-    Claim,
-    Finding,
     Picture,
     RenyiSettings,
+    exact_law,
     row,
     setting,
 )
 from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import renyi_lower_bound
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
 from dd_jax.guarantees import adaptive, inference, renyi
@@ -336,7 +336,7 @@ def _findings(measured: list[Measured], limits: Bounds) -> tuple[Finding, ...]:
             f"R_q is exactly {gone[-1].renyi:.4g} within {limits.certified[DELETED][0]:.4g}, and "
             f"{stays.renyi:.4g} within {limits.certified[STAYS][0]:.4g}",
         ),
-        Finding.exact_law(
+        exact_law(
             "the advantage is the one computed from the law of the recoded models",
             "dd_jax.attacks.recoding.law, dd_jax.oracles.linear.recoding_renyi",
             [(m.estimate, m.exact) for m in measured],

@@ -16,18 +16,10 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    Settings,
-    row,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import Adversary, play
 from dd_jax.audit.samples import Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import DEFAULT_CHUNK
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, simultaneous
@@ -335,7 +327,7 @@ def _findings(stated, repaired, epsilon, limit, one_release) -> tuple[Finding, .
             max(ratios) > epsilon * (1 + ROUNDING + rounding_of_ratio(epsilon)),
             f"the largest log-likelihood ratio of a release is {max(ratios):.4f}, ε = {epsilon:g}",
         ),
-        Finding.exact_law(
+        exact_law(
             "the test's advantage is the total variation of the release sequences",
             "dd_jax.attacks.secret_count.optimal_advantage",
             pairs,

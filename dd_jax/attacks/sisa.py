@@ -16,19 +16,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    Settings,
-    row,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
+from dd_jax.claims import Claim, Finding
 from dd_jax.data import load
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -230,7 +222,7 @@ def _findings(played, estimates) -> tuple[Finding, ...]:
             f"{private.value:.4f} in [{private.low:.4f}, {private.high:.4f}] with noise, {CHANCE} "
             f"under retraining, {plain.value:.4f} without noise",
         ),
-        Finding.exact_law(
+        exact_law(
             "the rate is 1/2 under retraining, and under SISA when requests are fixed in advance",
             "dd_jax.attacks.sisa",
             known,

@@ -21,16 +21,8 @@ from jaxtyping import Array
 from scipy import stats
 
 from dd_jax import checks, noisy_gd
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Claim,
-    Finding,
-    Picture,
-    PlanSettings,
-    row,
-    setting,
-)
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, PlanSettings, row, setting
+from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax.attacks.attack import Attack, AttackResult, Claim, Finding, Picture, Settings, row
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.claims import Claim, Finding
 from dd_jax.interaction import Requester
 from dd_jax.intervals import proportions
 from dd_jax.types import Edit, Mechanism
@@ -81,7 +82,7 @@ def attack(key: Array, settings: Settings) -> AttackResult:
             f"the adversary names the value with probability at least {success.low:.4f}, "
             f"against {CHANCE} by chance",
         ),
-        Finding.exact_law(
+        exact_law(
             "the success is 1 when requests depend on the model and 1/2 when they do not",
             "dd_jax.attacks.sum_example",
             pairs,

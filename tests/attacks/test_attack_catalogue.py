@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from dd_jax.attacks import ATTACKS, AttackResult, Claim, Estimate, Finding, find
-from dd_jax.attacks.attack import row
+from dd_jax.attacks.attack import exact_law, row
 from dd_jax.errors import InputError
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs" / "attacks"
@@ -96,16 +96,16 @@ def test_only_our_own_refuted_claim_counts_against_us():
     ("value", "refuted"), [(0.2, False), (0.3, False), (0.4, False), (0.19, True), (0.41, True)]
 )
 def test_an_exact_law_is_refuted_by_an_interval_that_misses_it(value, refuted):
-    finding = Finding.exact_law("law", "here", [(estimate(0.2, 0.4), value)])
+    finding = exact_law("law", "here", [(estimate(0.2, 0.4), value)])
     assert finding.refuted == refuted
     assert finding.claim.owner == "ours"
-    forgiven = Finding.exact_law("law", "here", [(estimate(0.2, 0.4), value)], rounding=0.02)
+    forgiven = exact_law("law", "here", [(estimate(0.2, 0.4), value)], rounding=0.02)
     assert not forgiven.refuted
 
 
 def test_a_missed_value_is_named():
     pairs = [(estimate(0.2, 0.4), 0.3), (estimate(0.2, 0.4), 0.5)]
-    assert Finding.exact_law("law", "here", pairs).evidence == (
+    assert exact_law("law", "here", pairs).evidence == (
         "1 of 2 intervals contain the computed value; 0.5 is outside [0.2, 0.4]"
     )
 
