@@ -4,7 +4,7 @@ import math
 
 import dd_jax as dd
 from dd_jax.baselines import dc_k_means, noisy_m_a_sgd, q_k_means, sisa
-from dd_jax.baselines.calibration import Constants
+from dd_jax.baselines.base import Constants
 from dd_jax.errors import InputError
 from experiments.compare.contestant import (
     BATCH,

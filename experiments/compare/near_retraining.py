@@ -16,9 +16,8 @@ from dd_jax.baselines import (
     projective_residual,
     sekhari,
 )
-from dd_jax.baselines.base import linear_labels
-from dd_jax.baselines.calibration import Constants
-from dd_jax.baselines.perturbed_gd_noise import Form
+from dd_jax.baselines.base import Constants, linear_labels
+from dd_jax.baselines.perturbed_gd import Form
 from experiments.compare.contestant import (
     AS_EDITED,
     LINEAR,

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import dd_jax as dd
 from dd_jax.baselines import noisy_gd_system, noisy_m_a_sgd, perturbed_gd
-from dd_jax.baselines.base import System
-from dd_jax.baselines.calibration import Constants
+from dd_jax.baselines.base import Constants, System
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees.risk import delete_steps_convex_paper, excess_risk_convex_paper
 

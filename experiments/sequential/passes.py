@@ -10,8 +10,8 @@ import numpy as np
 
 import dd_jax as dd
 from dd_jax.baselines import langevin, perturbed_gd, pnsgd
-from dd_jax.baselines.calibration import Constants
-from dd_jax.baselines.perturbed_gd_noise import Form
+from dd_jax.baselines.base import Constants
+from dd_jax.baselines.perturbed_gd import Form
 from dd_jax.guarantees import convex, renyi
 from dd_jax.plans import conditions
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dd_jax.baselines.perturbed_gd_noise import Form
+from dd_jax.baselines.perturbed_gd import Form
 from experiments.sequential.passes import (
     LAZY_REQUESTS,
     Setting,

@@ -15,7 +15,7 @@ import numpy as np
 import dd_jax as dd
 from dd_jax import noisy_gd
 from dd_jax.baselines import pnsgd
-from dd_jax.baselines.projected import descend
+from dd_jax.baselines.base import descend
 from dd_jax.data import Dataset
 from dd_jax.requesters import fixed_stream, stack_edits
 from experiments import short_programs

@@ -30,8 +30,7 @@ from dd_jax.baselines import (
     sekhari,
     sisa,
 )
-from dd_jax.baselines.base import System, cost
-from dd_jax.baselines.calibration import Constants
+from dd_jax.baselines.base import Constants, System, cost
 from dd_jax.requesters import stack_edits
 
 # Programs of tests run once or twice: unoptimised code is ready three times sooner.
