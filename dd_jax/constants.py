@@ -2,17 +2,28 @@
 
 Plain host-side data without JAX, so that accounting never imports it. `dd_jax.losses` attaches a
 `LossConstants` to every loss; `dd_jax.erm.Problem.constants` adds the regulariser and the clip
-norm.
+norm. Below are the constants of the catalogue's losses, each proved from the declared domain:
+`dd_jax.losses` builds its losses on these, and `dd-jax plan` reads them without loading JAX.
+
+R is the declared bound on the feature norm; an intercept appends a constant 1 to the features, so
+R² becomes R² + 1 in every constant, and R stands for R(1 + ROUNDING), as a domain accepts every row
+up to that norm. For a single-index loss φ(⟨a, θ⟩, y) with |φ'| ≤ s and |φ''| ≤ k: L = s·R and
+β = k·R².
 """
 
 import math
 from dataclasses import dataclass, field, replace
-from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 
 Established = Literal["proved", "declared"]
+# Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up
+# to R(1 + ROUNDING); every constant here counts with that norm.
+ROUNDING = 2.0**-21
+# max |tanh''| = 4 / (3√3), at tanh² = 1/3.
+TANH_CURVATURE = 4 / (3 * math.sqrt(3))
 
 
 @dataclass(frozen=True)
@@ -57,16 +68,9 @@ class LossConstants:
             value = getattr(self, label)
             if value is None:
                 continue
-            if not (_is_finite(value) and value >= 0):
-                raise InputError(
-                    f"{self.name}: {label} = {value!r} is not a finite number ≥ 0; "
-                    f"give a finite value, or None where it is not known."
-                )
-            object.__setattr__(self, label, float(value))
-        if self.established not in get_args(Established):
-            raise InputError(
-                f"{self.name}: established = {self.established!r}; give 'proved' or 'declared'."
-            )
+            checked = checks.finite_nonnegative(f"{self.name}: {label}", value)
+            object.__setattr__(self, label, float(checked))
+        checks.choice("established", self.established, get_args(Established))
 
 
 @dataclass(frozen=True)
@@ -84,20 +88,10 @@ class ProblemConstants:
     clip_norm: float | None = field(default=None)
 
     def __post_init__(self):
-        if not (_is_finite(self.l2) and self.l2 > 0):
-            raise InputError(
-                f"l2 = {self.l2!r} is not a positive finite number; "
-                f"the certificates need λ > 0: give for example l2=0.01."
-            )
-        object.__setattr__(self, "l2", float(self.l2))
-        if self.clip_norm is None:
-            return
-        if not (_is_finite(self.clip_norm) and self.clip_norm > 0):
-            raise InputError(
-                f"clip_norm = {self.clip_norm!r} is not a positive finite number; "
-                f"give the norm to clip per-record gradients to, or None."
-            )
-        object.__setattr__(self, "clip_norm", float(self.clip_norm))
+        object.__setattr__(self, "l2", float(checks.positive("l2", self.l2)))
+        if self.clip_norm is not None:
+            clip_norm = float(checks.positive("clip_norm", self.clip_norm))
+            object.__setattr__(self, "clip_norm", clip_norm)
 
     @property
     def constants(self) -> "ProblemConstants":
@@ -123,8 +117,170 @@ class ProblemConstants:
         return min(known) if known else None
 
 
-def _is_finite(value: Any) -> bool:
-    try:
-        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
-        return False
+# --- the catalogue --------------------------------------------------------------------------------
+
+
+def logistic(*, feature_norm: float = 1.0, intercept: bool = False) -> LossConstants:
+    """log(1 + exp(-y⟨a, θ⟩)), y in [-1, 1]: L = R, β = R²/4, convex, unbounded."""
+    return _margin("logistic", 0.25, feature_norm, intercept)
+
+
+def smoothed_hinge(
+    *, smoothing: float = 1.0, feature_norm: float = 1.0, intercept: bool = False
+) -> LossConstants:
+    """Hinge loss rounded over a margin width γ = smoothing: L = R, β = R²/γ."""
+    checks.positive("smoothing", smoothing)
+    return _margin("smoothed hinge", 1 / smoothing, feature_norm, intercept)
+
+
+def tanh_margin(*, feature_norm: float = 1.0, intercept: bool = False) -> LossConstants:
+    """-tanh(y⟨a, θ⟩), not convex: b = 1, L = R, β = 4R²/(3√3)."""
+    return _margin("tanh margin", TANH_CURVATURE, feature_norm, intercept, convex=False, bound=1.0)
+
+
+def linear(*, feature_norm: float = 1.0) -> LossConstants:
+    """-⟨x, θ⟩ of a bare feature vector x: L = R, β = 0."""
+    return LossConstants(
+        name="linear",
+        convex=True,
+        single_index=True,
+        lipschitz=_radius(feature_norm, False),
+        smoothness=0.0,
+        domain=describe_domain(feature_norm),
+        established="proved",
+    )
+
+
+def huber(
+    *, threshold: float = 1.0, feature_norm: float = 1.0, intercept: bool = False
+) -> LossConstants:
+    """Quadratic up to δ = threshold, linear beyond: L = δR, β = R², any label."""
+    checks.positive("threshold", threshold)
+    return _residual("Huber", feature_norm, intercept, None, threshold, 2 * threshold)
+
+
+def squared(
+    *, feature_norm: float = 1.0, label_bound: float | None = None, intercept: bool = False
+) -> LossConstants:
+    """(⟨a, θ⟩ - y)²/2: β = R², no L over all θ; label sensitivity 2·R·label_bound."""
+    if label_bound is not None:
+        checks.positive("label_bound", label_bound)
+    spread = None if label_bound is None else 2 * label_bound
+    return _residual("squared error", feature_norm, intercept, label_bound, None, spread)
+
+
+def softmax(
+    *, num_classes: int, feature_norm: float = 1.0, intercept: bool = False
+) -> LossConstants:
+    """Cross-entropy over C classes: L = √2·R, β = R²/2, convex, not a single-index loss.
+
+    The gradient is a ⊗ (p - e_y) with ‖p - e_y‖ ≤ √2; the Hessian in the scores, diag(p) - ppᵀ, has
+    norm at most 1/2.
+    """
+    checks.whole("num_classes", num_classes, least=2)
+    radius = _radius(feature_norm, intercept)
+    return LossConstants(
+        name="softmax",
+        convex=True,
+        single_index=False,
+        lipschitz=math.sqrt(2) * radius,
+        smoothness=radius**2 / 2,
+        domain=describe_domain(feature_norm, 0, num_classes - 1),
+        established="proved",
+    )
+
+
+def bounded_network(
+    *,
+    hidden: int,
+    output_norm: float = 1.0,
+    feature_norm: float = 1.0,
+    intercept: bool = False,
+) -> LossConstants:
+    """-tanh(y f(θ; a)), f one hidden tanh layer with fixed output weights of norm V.
+
+    b = 1, L = V·R, β = k·(V² + V/√hidden)·R² with k = 4/(3√3). ∇f has blocks v_j tanh'(u_j) a, so
+    ‖∇f‖ ≤ ‖v‖R; the Hessian is ψ''·∇f∇fᵀ plus ψ' times a block-diagonal matrix with blocks
+    v_j tanh''(u_j) aaᵀ, where |ψ''| ≤ k, |ψ'| ≤ 1.
+    """
+    checks.whole("hidden", hidden, least=1)
+    checks.positive("output_norm", output_norm)
+    radius = _radius(feature_norm, intercept)
+    curvature = TANH_CURVATURE * (output_norm**2 + output_norm / math.sqrt(hidden))
+    return LossConstants(
+        name="bounded network",
+        convex=False,
+        single_index=False,
+        lipschitz=output_norm * radius,
+        smoothness=curvature * radius**2,
+        bound=1.0,
+        domain=describe_domain(feature_norm, -1.0, 1.0),
+        established="proved",
+    )
+
+
+def describe_domain(
+    feature_norm: float, label_low: float | None = None, label_high: float | None = None
+) -> str:
+    """The records that the constants hold for, in words; different bounds never read alike."""
+    bounds = f"‖features‖ ≤ {_exact(feature_norm)}"
+    if label_low is not None and label_high is not None:
+        bounds += f", label in [{_exact(label_low)}, {_exact(label_high)}]"
+    return bounds
+
+
+def _exact(value: float) -> str:
+    """The number in few digits where those are all it has, else in all of them."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
+def _radius(feature_norm: float, intercept: bool) -> float:
+    """Bound on the norm of the feature vector that the loss really uses, for any accepted row."""
+    checks.positive("feature_norm", feature_norm)
+    return math.hypot(feature_norm * (1 + ROUNDING), int(intercept))
+
+
+def _margin(
+    name: str,
+    curvature: float,
+    feature_norm: float,
+    intercept: bool,
+    convex: bool = True,
+    bound: float | None = None,
+) -> LossConstants:
+    """φ(y⟨a, θ⟩) with |φ'| ≤ 1, |φ''| ≤ curvature and labels in [-1, 1]."""
+    radius = _radius(feature_norm, intercept)
+    return LossConstants(
+        name=name,
+        convex=convex,
+        single_index=True,
+        lipschitz=radius,
+        smoothness=curvature * radius**2,
+        bound=bound,
+        domain=describe_domain(feature_norm, -1.0, 1.0),
+        established="proved",
+    )
+
+
+def _residual(
+    name: str,
+    feature_norm: float,
+    intercept: bool,
+    label_bound: float | None,
+    slope_bound: float | None,
+    label_spread: float | None,
+) -> LossConstants:
+    """φ(⟨a, θ⟩ - y) with 0 ≤ φ'' ≤ 1 and |φ'| ≤ slope_bound, if any."""
+    radius = _radius(feature_norm, intercept)
+    low, high = (None, None) if label_bound is None else (-label_bound, label_bound)
+    return LossConstants(
+        name=name,
+        convex=True,
+        single_index=True,
+        lipschitz=None if slope_bound is None else slope_bound * radius,
+        smoothness=radius**2,
+        label_sensitivity=None if label_spread is None else label_spread * radius,
+        domain=describe_domain(feature_norm, low, high),
+        established="proved",
+    )

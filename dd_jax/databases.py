@@ -32,6 +32,7 @@ from dd_jax.types import (
     Edit,
     Part,
     acceptable_rows,
+    apply_edit,
     check_finite,
     check_records_match,
     is_concrete,
@@ -82,6 +83,11 @@ def check(domain: Domain, database: PyTree) -> None:
 def _check_records(domain: Domain, records: PyTree) -> None:
     check_finite(records)
     domain.check(records)
+
+
+def edited(database: PyTree, edit: Edit) -> PyTree:
+    """𝒟 ∘ u for a driver: an overlay of its own has free slots for every request."""
+    return database.write(edit) if isinstance(database, Overlay) else apply_edit(database, edit)
 
 
 def compact(database: PyTree) -> PyTree:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from dd_jax import processes, sharding
+from dd_jax import checks, processes, sharding
 from dd_jax.databases import RowShard, overlay, rows_of
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
@@ -56,8 +56,8 @@ def over_seeds(
         progress: called with (seeds done, num_seeds) after each chunk.
     """
     chunk = DEFAULT_CHUNK if chunk is None else chunk
-    if num_seeds < 1 or chunk < 1:
-        raise InputError(f"num_seeds = {num_seeds}, chunk = {chunk}; give at least 1 of each.")
+    checks.whole("num_seeds", num_seeds, least=1)
+    checks.whole("chunk", chunk, least=1)
     if not 0 <= first_seed <= MOST_SEEDS - num_seeds:
         raise InputError(
             f"seeds {first_seed} to {first_seed + num_seeds - 1} are not all in 0 to "

@@ -16,6 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from dd_jax import checks
 from dd_jax.constants import ProblemConstants
 from dd_jax.databases import records_of
 from dd_jax.errors import InputError
@@ -52,10 +53,8 @@ class Problem:
             raise InputError(
                 f"loss = {self.loss!r} is not a loss; give for example dd.losses.logistic()."
             )
-        if self.row_chunk is not None and (
-            not isinstance(self.row_chunk, int) or self.row_chunk < 1
-        ):
-            raise InputError(f"row_chunk = {self.row_chunk}; give at least 1 row per pass.")
+        if self.row_chunk is not None:
+            checks.whole("row_chunk", self.row_chunk, least=1)
         _check_positive("l2", self.l2)
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
@@ -76,14 +75,8 @@ def _check_positive(name: str, value: Any) -> None:
 
     Tracers cannot be looked at, and pytree operations build Problems of placeholders.
     """
-    if not isinstance(value, str | int | float | np.ndarray | jax.Array) or not is_concrete(value):
-        return
-    numbers = np.asarray(value)
-    fits = np.issubdtype(numbers.dtype, np.number) and np.isfinite(numbers) & (numbers > 0)
-    if not np.all(fits):
-        raise InputError(
-            f"{name} = {value} is not a positive finite number; give for example {name}=0.1."
-        )
+    if isinstance(value, str | int | float | np.ndarray | jax.Array) and is_concrete(value):
+        checks.positive(name, value)
 
 
 def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:

@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import databases, sharding
+from dd_jax import checks, databases, sharding
 from dd_jax.errors import EditRefused, InputError
 from dd_jax.keys import tagged
 from dd_jax.types import (
@@ -31,7 +31,6 @@ from dd_jax.types import (
     Mechanism,
     Transcript,
     acceptable_rows,
-    apply_edit,
     check_edit,
     count_rejected,
     is_concrete,
@@ -388,15 +387,15 @@ def _edit_size(requester: Requester, memory, release: PyTree) -> int:
 
 
 def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
-    """One turn of `alg:interact`: delete, publish, then edit the database."""
+    """One turn of `alg:interact`: edit the database, delete, publish."""
     record, inside = mechanism.domain.project(edit.record)
     edit = Edit(edit.index, record)
     rejected = count_rejected(curator.database, edit)
     unchanged = _unchanged(curator.database, edit)
-    state = mechanism.delete(tagged(key, "delete"), curator.database, edit, curator.params)
+    before, after = curator.database, databases.edited(curator.database, edit)
+    state = mechanism.delete(tagged(key, "delete"), before, edit, after, curator.params)
     release = mechanism.publish(tagged(key, "publish"), state)
-    database = _edited(curator.database, edit)
-    curator = curator._replace(params=state, database=database, served=curator.served + 1)
+    curator = curator._replace(params=state, database=after, served=curator.served + 1)
     return curator, release, (edit, _count_outside(inside), rejected, unchanged)
 
 
@@ -409,15 +408,6 @@ def _unchanged(database: PyTree, edit: Edit) -> PyTree:
         return accepted & jnp.all(old == new, axis=tuple(range(1, new.ndim)))
 
     return jax.tree.map(leaf, held, edit.record)
-
-
-def _edited(database: PyTree, edit: Edit) -> PyTree:
-    """The database after a request; an overlay has slots for all of them."""
-    return (
-        database.write(edit)
-        if isinstance(database, databases.Overlay)
-        else apply_edit(database, edit)
-    )
 
 
 def _compacted(curator: CuratorState) -> CuratorState:
@@ -510,9 +500,10 @@ def _counts(counts: Array, edits: Edit) -> list[PyTree]:
 
 def _observed_mask(observe: Sequence[int], num_requests: int, served: int = 0) -> np.ndarray:
     """Which of the releases before each request are shown; numbered over a curator's life."""
-    if not _is_whole(num_requests) or num_requests < 0:
-        raise InputError(f"num_requests = {num_requests}; give a whole number ≥ 0.")
-    if not isinstance(observe, Sequence | range | np.ndarray) or not all(map(_is_whole, observe)):
+    checks.whole("num_requests", num_requests)
+    if not isinstance(observe, Sequence | range | np.ndarray) or not all(
+        map(checks.is_whole, observe)
+    ):
         raise InputError(f"observe = {observe!r}; give a sequence of release numbers, e.g. (0, 3).")
     mask = np.zeros(num_requests, dtype=bool)
     for index in observe:
@@ -523,10 +514,6 @@ def _observed_mask(observe: Sequence[int], num_requests: int, served: int = 0) -
             )
         mask[index - served] = True
     return mask
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _mask(release: PyTree, visible: Array) -> PyTree:

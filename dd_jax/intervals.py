@@ -1,6 +1,6 @@
-"""Exact binomial intervals for success probabilities and membership advantages.
+"""Exact binomial intervals for success probabilities and membership advantages; means over seeds.
 
-Every interval here is made of Clopper-Pearson intervals: its coverage is at least the stated
+The binomial ones are made of Clopper-Pearson intervals: their coverage is at least the stated
 confidence for every true probability and every number of trials. Host-side, no JAX.
 """
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 
 
@@ -98,6 +99,35 @@ def advantages(present: np.ndarray, absent: np.ndarray, confidence: float) -> li
     ]
 
 
+class Mean(NamedTuple):
+    """A mean over seeds and its interval, numbers or arrays of one shape."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def mean_over_seeds(
+    values: np.ndarray, confidence: float, *, least: float = -np.inf, most: float = np.inf
+) -> Mean:
+    """Means over the leading axis with Student's t; each interval alone has the confidence.
+
+    Exact where the values are normal, and otherwise to the accuracy of the central limit theorem.
+
+    Args:
+        values: one entry (a number or an array) per seed.
+        confidence: of each interval.
+        least, most: what every value is known to lie between; limits beyond are cut.
+    """
+    check_confidence(confidence)
+    values = np.asarray(values, np.float64)
+    if len(values) < 2:
+        raise InputError(f"{len(values)} seed has no interval; give at least 2.")
+    centre = values.mean(axis=0)
+    half = stats.t.isf((1 - confidence) / 2, len(values) - 1) * stats.sem(values, axis=0)
+    return Mean(centre, *(np.clip(limit, least, most) for limit in (centre - half, centre + half)))
+
+
 def simultaneous(confidence: float, cases: int) -> float:
     """The confidence of each of `cases` intervals that makes all of them hold together."""
     check_confidence(confidence)
@@ -106,10 +136,7 @@ def simultaneous(confidence: float, cases: int) -> float:
 
 def check_confidence(confidence: float) -> None:
     """Refuse a confidence that is not strictly between 0 and 1."""
-    if isinstance(confidence, str | None) or not 0 < confidence < 1:
-        raise InputError(
-            f"confidence = {confidence!r}; give a number between 0 and 1, such as 0.999."
-        )
+    checks.fraction("confidence", confidence, example=0.999)
 
 
 def _table(outcomes: np.ndarray | Sequence) -> np.ndarray:

@@ -16,12 +16,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
+from dd_jax import checks
 from dd_jax.databases import records_of
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
 from dd_jax.plans import Plan, arithmetic
-from dd_jax.types import Edit, Mechanism, apply_edit, is_concrete, num_records, publish_model
+from dd_jax.types import Edit, Mechanism, is_concrete, num_records, publish_model
 
 
 class Schedule(NamedTuple):
@@ -193,11 +194,10 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
         )
         return run(key, start, database, problem, num_steps=plan.learn_steps, **numbers)
 
-    def delete(key, database, edit, state):
-        _check_planned(plan, database, state)
+    def delete(key, before, edit, after, state):
+        _check_planned(plan, before, state)
         _check_planned_edit(plan, edit)
-        edited = apply_edit(database, edit)
-        return run(key, state, edited, problem, num_steps=plan.delete_steps, **numbers)
+        return run(key, state, after, problem, num_steps=plan.delete_steps, **numbers)
 
     made_from = plan if isinstance(plan, Plan) else None
     return Mechanism(learn, delete, publish, problem.loss.domain, made_from)
@@ -222,28 +222,20 @@ def _rounded_to(grid: float):
 
 def _check_schedule(plan) -> None:
     """Refuse numbers that would run into NaN or nothing."""
-    for name, positive in (
-        ("step_size", True),
-        ("noise_variance", False),
-        ("init_variance", False),
+    for name, check in (
+        ("step_size", checks.positive),
+        ("noise_variance", checks.finite_nonnegative),
+        ("init_variance", checks.finite_nonnegative),
     ):
-        value = getattr(plan, name)
-        if not is_concrete(value):
-            continue
-        number = np.asarray(value)
-        large_enough = number > 0 if positive else number >= 0
-        if not np.all(np.isfinite(number) & large_enough):
-            least = "> 0" if positive else "≥ 0"
-            raise InputError(f"{name} = {value} cannot be run; give a finite number {least}.")
+        if is_concrete(getattr(plan, name)):
+            check(name, getattr(plan, name))
     for name in ("learn_steps", "delete_steps"):
         _check_steps(name, getattr(plan, name))
 
 
 def _check_steps(name: str, value) -> None:
-    if not is_concrete(value):
-        return
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise InputError(f"{name} = {value}; give a whole number of steps ≥ 0.")
+    if is_concrete(value):
+        checks.whole(name, value)
 
 
 def _check_held(numbers: dict[str, Any], params: PyTree) -> None:

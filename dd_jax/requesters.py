@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation, Requester, stack
 from dd_jax.losses.base import Loss, deletion, null_records
@@ -55,10 +56,7 @@ def deletions(loss: Loss, database: PyTree, rows: Sequence[int]) -> Requester:
 
 def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> Requester:
     """A non-adaptive requester: r distinct random rows get random records of a public pool."""
-    if not 1 <= edits_per_request <= n:
-        raise InputError(
-            f"edits_per_request = {edits_per_request}; give 1 to n = {n} rows per request."
-        )
+    checks.whole("edits_per_request", edits_per_request, least=1, most=n)
     pool_size = _pool_size(pool)
 
     def act(key, memory, observation):
@@ -78,8 +76,7 @@ def churn(row: int, pool: PyTree) -> Requester:
     With two records of opposite gradients the optimum moves by 2L/(λn) each time, the most that one
     row can do.
     """
-    if isinstance(row, bool) or not isinstance(row, int) or row < 0:
-        raise InputError(f"row = {row}; give the number of a row, 0 or more.")
+    checks.whole("row", row)
     pool_size = _pool_size(pool)
 
     def act(key, memory, observation):

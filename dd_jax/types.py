@@ -86,7 +86,8 @@ class Mechanism(NamedTuple):
 
     Attributes:
         learn: A, `(key, database) -> state`.
-        delete: Ā, `(key, database, edit, state) -> state` with the database BEFORE the edit.
+        delete: Ā, `(key, before, edit, after, state) -> state` with the database before and after
+            the edit, which the driver has made: before ∘ edit = after.
         publish: f_pub, `(key, state) -> release`. Statelessness in the paper's sense is visible
             here: a mechanism that keeps a secret state publishes something other than the state
             (or than the state rounded).
@@ -95,7 +96,7 @@ class Mechanism(NamedTuple):
     """
 
     learn: Callable[[Array, PyTree], PyTree]
-    delete: Callable[[Array, PyTree, Edit, PyTree], PyTree]
+    delete: Callable[[Array, PyTree, Edit, PyTree, PyTree], PyTree]
     publish: Callable[[Array, PyTree], PyTree] = publish_model
     domain: Domain = ANY_RECORD
     plan: Any = None

@@ -13,8 +13,8 @@ from jaxtyping import Array
 
 from dd_jax import attacks
 from dd_jax.attacks import password, recoding
-from dd_jax.attacks.game import membership
 from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
+from dd_jax.audit.samples import two_worlds
 from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.intervals import advantages
 from dd_jax.types import replacement
@@ -70,7 +70,7 @@ def over_passwords(key: Array, config, confidence: float) -> dict[str, np.ndarra
         estimates = []
         for place, count in enumerate(config.passwords):
             case_key = jax.random.fold_in(jax.random.fold_in(key, len(observe)), place)
-            pair = membership(fn, case_key, config.seeds, database, other, jnp.int32(count))
+            pair = two_worlds(fn, case_key, config.seeds, database, other, jnp.int32(count))
             estimates += advantages(pair.present, pair.absent, confidence)
         results |= measured.columns(f"password, {len(observe)} seen", estimates)
     claimed = [

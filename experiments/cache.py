@@ -23,8 +23,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from dd_jax import sweeps
 from dd_jax.ensemble import DEFAULT_CHUNK
-from dd_jax.sweeps import chunks, progress, store, sweep
+from dd_jax.sweeps import store
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "flax", "dp-accounting")
@@ -72,8 +73,8 @@ class Runner:
         """`dd.over_seeds` as NumPy arrays, in chunks that a killed run finds again."""
         self.say(f"{name}: {num_seeds:,} seeds")
         stream = self._stream(name, min(chunk, num_seeds))
-        report = progress.lines(name, self.say)
-        return chunks.over_seeds(stream, fn, key, num_seeds, *args, progress=report)
+        report = sweeps.progress_lines(name, self.say)
+        return sweeps.over_seeds(stream, fn, key, num_seeds, *args, progress=report)
 
     def sweep(
         self,
@@ -88,9 +89,9 @@ class Runner:
         chunk: int = DEFAULT_CHUNK,
         at_once: int | None = None,
     ) -> list[PyTree]:
-        """`sweep.run`: outputs over seeds for every setting, in chunks that a killed run finds."""
+        """`sweeps.run`: outputs over seeds for every setting, in chunks that a killed run finds."""
         self.say(f"{name}: {len(settings):,} settings × {num_seeds:,} seeds")
-        return sweep.run(
+        return sweeps.run(
             self._stream(name, chunk),
             fn,
             key,
@@ -99,12 +100,12 @@ class Runner:
             traced=traced,
             arguments=arguments,
             at_once=at_once,
-            progress=progress.lines(name, self.say),
+            progress=sweeps.progress_lines(name, self.say),
         )
 
-    def _stream(self, name: str, chunk: int) -> chunks.Stream:
+    def _stream(self, name: str, chunk: int) -> sweeps.Stream:
         """A stream in a folder whose name is made of what folders may be called."""
-        return chunks.Stream(
+        return sweeps.Stream(
             self.folder, re.sub(r"[^\w.+=-]+", "-", name), dict(self.config or {}), chunk
         )
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dd_jax as dd
-from dd_jax.intervals import simultaneous
-from dd_jax.sweeps import means
+from dd_jax.intervals import mean_over_seeds, simultaneous
 
 # Records that synthetic databases repeat, and groups of seeds that each give a slope.
 BASE, BLOCKS = 50, 10
@@ -64,7 +63,7 @@ def exponents(
     each = simultaneous(confidence, 1 + len(parts))
     fitted = {}
     for names in ([whole], parts):
-        found = means.over_seeds(_slopes([logs[name] for name in names], blocks), each)
+        found = mean_over_seeds(_slopes([logs[name] for name in names], blocks), each)
         for name, *values in zip(names, *found, strict=True):
             fitted[name] = Fit(STATED[name][1], *map(float, values))
     return fitted

@@ -14,8 +14,9 @@ from jaxtyping import Array
 
 from dd_jax import losses
 from dd_jax.attacks import recoding
-from dd_jax.attacks.game import Outcome, Stage, membership, play
+from dd_jax.attacks.game import play
 from dd_jax.attacks.recoding_law import L2, LIPSCHITZ
+from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.erm import Problem
 from dd_jax.guarantees import renyi
 from dd_jax.interaction import Requester
@@ -87,7 +88,7 @@ def measure(key: Array, plan: Plan, seen: int, seeds: int, confidence: float) ->
     other = replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32))
     schedule = (plan.step_size, plan.noise_variance, plan.init_variance)
     fn = functools.partial(trial, steps=(plan.learn_steps, plan.delete_steps), seen=seen)
-    pair = membership(fn, key, seeds, records, other, schedule)
+    pair = two_worlds(fn, key, seeds, records, other, schedule)
     return advantages(pair.present, pair.absent, confidence)[0]
 
 

@@ -75,3 +75,12 @@ CATALOGUE = {
 def soak(quick, full):
     """Sizes and counts of a check: the quick ones, or the full ones under `make soak`."""
     return full if os.environ.get("DD_JAX_SOAK") == "1" else quick
+
+
+def deleting(curator):
+    """A curator's deletion without a driver, `(key, database, edit, state) -> …`."""
+
+    def delete(key, database, edit, state):
+        return curator.delete(key, database, edit, dd.apply_edit(database, edit), state)
+
+    return delete

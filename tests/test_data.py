@@ -53,7 +53,7 @@ def test_bad_requests_are_refused():
         "digits-3-vs-8, fashion-pullover-vs-coat, mnist-3-vs-8 (files of your own are read by "
         "dd-jax run)."
     )
-    with pytest.raises(dd.InputError, match="test_share = 1; give a share between 0 and 1"):
+    with pytest.raises(dd.InputError, match="test_share = 1 is not in "):
         data.load("digits-3-vs-8", test_share=1)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from dd_jax import cli
 from dd_jax.attacks import ATTACKS
+from dd_jax.cli.options import parse
 from dd_jax.errors import InputError
 from experiments import figures
 from experiments.__main__ import PROGRAM
@@ -75,7 +76,7 @@ COMMANDS = sorted({(name_of(page), *line) for page in PAGES for line in commands
 
 def parsed(program, name, options):
     module = importlib.import_module(f"{PROGRAMS[program].package}.{name}")
-    return cli.parse(name, module.Config, options)
+    return parse(name, module.Config, options)
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=" ".join)

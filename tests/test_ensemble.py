@@ -88,9 +88,9 @@ def test_neighbours_differ_in_one_record():
 
 def test_bad_arguments_are_refused():
     database = signed(20, 4)
-    with pytest.raises(dd.InputError, match="num_seeds = 0, chunk = 1024; give at least 1 of each"):
+    with pytest.raises(dd.InputError, match="num_seeds = 0 is not a whole number ≥ 1"):
         dd.over_seeds(learn, jax.random.key(0), 0, database)
-    with pytest.raises(dd.InputError, match="num_seeds = 5, chunk = 0; give at least 1 of each"):
+    with pytest.raises(dd.InputError, match="chunk = 0 is not a whole number ≥ 1"):
         dd.over_seeds(learn, jax.random.key(0), 5, database, chunk=0)
     with pytest.raises(dd.InputError, match="noise = 'shared'; choose 'independent' or 'common'"):
         dd.neighbours(

@@ -227,7 +227,7 @@ def test_bad_problems_are_refused():
     for clip_norm in (0.0, -1.0, float("nan")):
         with pytest.raises(dd.InputError, match=r"clip_norm = .* is not a positive finite number"):
             dd.Problem(loss, 0.1, clip_norm)
-    with pytest.raises(dd.InputError, match="row_chunk = 0; give at least 1 row per pass"):
+    with pytest.raises(dd.InputError, match="row_chunk = 0 is not a whole number ≥ 1"):
         dd.Problem(loss, 0.1, row_chunk=0)
 
 

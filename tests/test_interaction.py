@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import signed
+from problems import deleting, signed
 
 import dd_jax as dd
 from dd_jax import interaction
@@ -55,7 +55,7 @@ def test_interact_follows_the_algorithm_step_by_step():
     for i in range(3):
         edit = jax.tree.map(lambda leaf, i=i: leaf[i], stream)
         request_key = jax.random.fold_in(tagged(key, "request"), i + 1)
-        model = CURATOR.delete(tagged(request_key, "delete"), current, edit, model)
+        model = deleting(CURATOR)(tagged(request_key, "delete"), current, edit, model)
         current = dd.apply_edit(current, edit)
         expected.append(model)
     np.testing.assert_allclose(transcript.releases, jnp.stack(expected), rtol=1e-5)
@@ -338,7 +338,7 @@ def test_drive_copies_a_database_that_its_domain_leaves_as_it_is():
     """With an identity projection only the copy stands between donation and the caller's arrays."""
     mean = dd.Mechanism(
         learn=lambda key, database: database.mean(axis=0),
-        delete=lambda key, database, edit, state: dd.apply_edit(database, edit).mean(axis=0),
+        delete=lambda key, before, edit, after, state: after.mean(axis=0),
         domain=dd.Domain("anything", lambda r: None, lambda r: (r, jnp.ones(r.shape[0], bool))),
     )
     database = signed(6, 2).features
@@ -361,7 +361,7 @@ def children(words):
 # Reports every key it is given and the database it is shown, as its state and release.
 PROBE = dd.Mechanism(
     learn=lambda key, database: (key_words(key), jnp.zeros(2, jnp.uint32), database.label),
-    delete=lambda key, database, edit, state: (state[0], key_words(key), database.label),
+    delete=lambda key, before, edit, after, state: (state[0], key_words(key), before.label),
     publish=lambda key, state: (*state, key_words(key)),
 )
 
@@ -556,9 +556,9 @@ def test_bad_arguments_are_refused():
             dd.interact(
                 jax.random.key(0), CURATOR, requester, database, num_requests=1, observe=observe
             )
-    with pytest.raises(dd.InputError, match=r"num_requests = 2\.5; give a whole number ≥ 0"):
+    with pytest.raises(dd.InputError, match=r"num_requests = 2\.5 is not a whole number ≥ 0"):
         dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=2.5)
-    with pytest.raises(dd.InputError, match="num_requests = -1; give a whole number ≥ 0"):
+    with pytest.raises(dd.InputError, match="num_requests = -1 is not a whole number ≥ 0"):
         dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=-1)
     empty = jax.tree.map(lambda leaf: leaf[:0], database)
     with pytest.raises(dd.InputError, match="the database is empty; give at least one record"):

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from problems import CATALOGUE, signed
 
 import dd_jax as dd
-from dd_jax.loss_constants import ROUNDING
+from dd_jax.constants import ROUNDING
 from dd_jax.noisy_gd import standard_normal_like
 
 SLACK = 1 + 1e-9
@@ -241,8 +241,8 @@ BAD_ARGUMENTS = [
     (lambda: dd.losses.huber(threshold=-1.0), "threshold = -1.0 is not a positive finite number"),
     (lambda: dd.losses.smoothed_hinge(smoothing=0.0), "smoothing = 0.0 is not a positive finite"),
     (lambda: dd.losses.squared(label_bound=0.0), "label_bound = 0.0 is not a positive finite"),
-    (lambda: dd.losses.softmax(num_classes=1), "num_classes = 1; softmax needs at least 2 classes"),
-    (lambda: dd.losses.bounded_network(hidden=0), "hidden = 0; the network needs at least one"),
+    (lambda: dd.losses.softmax(num_classes=1), "num_classes = 1 is not a whole number ≥ 2"),
+    (lambda: dd.losses.bounded_network(hidden=0), "hidden = 0 is not a whole number ≥ 1"),
     (lambda: dd.losses.bounded_network(hidden=2, output_norm=0.0), "output_norm = 0.0 is not a"),
 ]
 

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 from exact_laws import p_value, quadratic_law
-from problems import CATALOGUE, features, signed
+from problems import CATALOGUE, deleting, features, signed
 
 import dd_jax as dd
 from dd_jax import erm, noisy_gd
@@ -59,7 +59,7 @@ def test_no_steps_change_nothing_and_negative_steps_are_refused(setting):
     problem, params, database = setting
     same = noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=0, **RUN)
     np.testing.assert_array_equal(same, params)
-    with pytest.raises(dd.InputError, match="num_steps = -1; give a whole number of steps ≥ 0"):
+    with pytest.raises(dd.InputError, match="num_steps = -1 is not a whole number ≥ 0"):
         noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=-1, **RUN)
 
 
@@ -112,7 +112,7 @@ def test_mechanism_learns_from_the_gaussian_start_and_deletes_from_the_last_mode
         jax.random.key(7), learned, dd.apply_edit(database, edit), problem, num_steps=2, **RUN
     )
     np.testing.assert_allclose(
-        mechanism.delete(jax.random.key(7), database, edit, learned), deleted, rtol=1e-6
+        deleting(mechanism)(jax.random.key(7), database, edit, learned), deleted, rtol=1e-6
     )
     np.testing.assert_array_equal(mechanism.publish(jax.random.key(8), learned), learned)
     assert mechanism.domain is problem.loss.domain
@@ -152,8 +152,8 @@ def test_a_plan_serves_only_the_sizes_it_was_made_for(setting):
         with pytest.raises(dd.InputError, match=message):
             jax.jit(mechanism.learn)(jax.random.key(0), database)
         with pytest.raises(dd.InputError, match=message):
-            jax.jit(mechanism.delete)(jax.random.key(0), database, edit, jnp.zeros(4))
-    delete = noisy_gd.mechanism(PLANNED, planned()).delete
+            jax.jit(deleting(mechanism))(jax.random.key(0), database, edit, jnp.zeros(4))
+    delete = deleting(noisy_gd.mechanism(PLANNED, planned()))
     with pytest.raises(dd.InputError, match="edits_per_request=2"):
         delete(jax.random.key(0), database, dd.deletion(LOSS, database, [0, 1]), jnp.zeros(4))
 
@@ -184,14 +184,14 @@ def test_noise_that_single_precision_cannot_hold_is_refused(setting, noise):
 
 
 BAD_SCHEDULES = [
-    (Schedule(-1.0, 1.0, 1.0, 1, 1), "step_size = -1.0 cannot be run; give a finite number > 0"),
+    (Schedule(-1.0, 1.0, 1.0, 1, 1), "step_size = -1.0 is not a positive finite number"),
     (
         Schedule(1.0, -1.0, 1.0, 1, 1),
-        "noise_variance = -1.0 cannot be run; give a finite number ≥ 0",
+        "noise_variance = -1.0 is not a finite number ≥ 0",
     ),
-    (Schedule(1.0, 1.0, float("nan"), 1, 1), "init_variance = nan cannot be run"),
-    (Schedule(1.0, 1.0, 1.0, 2.5, 1), "learn_steps = 2.5; give a whole number of steps ≥ 0"),
-    (Schedule(1.0, 1.0, 1.0, 1, -1), "delete_steps = -1; give a whole number of steps ≥ 0"),
+    (Schedule(1.0, 1.0, float("nan"), 1, 1), "init_variance = nan is not a finite number ≥ 0"),
+    (Schedule(1.0, 1.0, 1.0, 2.5, 1), "learn_steps = 2.5 is not a whole number ≥ 0"),
+    (Schedule(1.0, 1.0, 1.0, 1, -1), "delete_steps = -1 is not a whole number ≥ 0"),
 ]
 
 
@@ -292,9 +292,8 @@ def expected_law(name):
 def stale_database(mechanism):
     """A mutant that trains on the database before the edit."""
 
-    def delete(key, database, edit, state):
-        stale = jax.tree.map(lambda leaf: leaf[edit.index], database)
-        return mechanism.delete(key, database, dd.Edit(edit.index, stale), state)
+    def delete(key, before, edit, after, state):
+        return mechanism.delete(key, before, edit, before, state)
 
     return mechanism._replace(delete=delete)
 
@@ -302,8 +301,9 @@ def stale_database(mechanism):
 def reused_key(mechanism):
     """A mutant whose deletions all draw the same noise."""
 
-    def delete(key, database, edit, state):
-        return mechanism.delete(jax.random.fold_in(jax.random.key(0), 1), database, edit, state)
+    def delete(key, before, edit, after, state):
+        key = jax.random.fold_in(jax.random.key(0), 1)
+        return mechanism.delete(key, before, edit, after, state)
 
     return mechanism._replace(delete=delete)
 

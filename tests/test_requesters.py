@@ -107,7 +107,7 @@ def test_bad_streams_are_refused():
     with pytest.raises(dd.InputError, match="the stream is empty; give at least one edit"):
         requesters.stack_edits([])
     with pytest.raises(
-        dd.InputError, match="edits_per_request = 7; give 1 to n = 6 rows per request"
+        dd.InputError, match="edits_per_request = 7 is not a whole number from 1 to 6"
     ):
         requesters.random_replacement(6, database, edits_per_request=7)
     with pytest.raises(dd.InputError, match=r"stack single edits with dd\.requesters\.stack_edits"):
@@ -119,7 +119,7 @@ def test_bad_streams_are_refused():
     ):
         with pytest.raises(dd.InputError, match="the pool is empty; give at least one record"):
             make()
-    with pytest.raises(dd.InputError, match=r"row = 1\.5; give the number of a row, 0 or more"):
+    with pytest.raises(dd.InputError, match=r"row = 1\.5 is not a whole number ≥ 0"):
         requesters.churn(1.5, database)
     with pytest.raises(dd.InputError, match="num_requests = 7, but the requester's stream holds 6"):
         served(requesters.largest_loss(LOSS, database), database, 7)

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import losses
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play
+from dd_jax.attacks.game import play
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage
 from dd_jax.erm import Problem
 from dd_jax.interaction import Requester
 from dd_jax.losses.base import Loss

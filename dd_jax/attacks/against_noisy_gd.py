@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.attacks import against_games as games
 from dd_jax.attacks.against_games import FAMILIES, Moves
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import membership
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
+from dd_jax.audit.samples import two_worlds
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule
@@ -125,7 +125,7 @@ def releases(key: Array, case: Case, strategy: int, seeds: int, noise: float = 1
         plan.learn_steps,
         plan.delete_steps,
     )
-    return membership(
+    return two_worlds(
         _trial(case.name, case.moves),
         key,
         seeds,
@@ -297,9 +297,6 @@ def _findings(attack: Attack, scores: list[Scores], weak: list[Scores]) -> tuple
 
 
 def _check(n: int, seeds: int) -> None:
-    if not 5 <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give 5 to {MOST_RECORDS} records.")
-    if seeds < FEWEST_SAMPLES:
-        raise InputError(
-            f"seeds = {seeds}; give at least {FEWEST_SAMPLES}: half of them fit the shadow test."
-        )
+    checks.whole("n", n, least=5, most=MOST_RECORDS)
+    # Half of them fit the shadow test.
+    checks.whole("seeds", seeds, least=FEWEST_SAMPLES)

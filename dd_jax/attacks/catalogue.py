@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dd_jax import checks
 from dd_jax.attacks.result import AttackResult, Claim
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
@@ -71,8 +72,7 @@ def _check(parameters: Mapping[str, Number]) -> None:
     for name, value in parameters.items():
         if isinstance(value, int) and value > LARGEST_NUMBER:
             raise InputError(f"{name} = {value}; give at most {LARGEST_NUMBER} (32-bit numbers).")
-    if not 1 <= parameters["seeds"] <= MOST_SEEDS:
-        raise InputError(f"seeds = {parameters['seeds']}; give 1 to {MOST_SEEDS}.")
+    checks.whole("seeds", parameters["seeds"], least=1, most=MOST_SEEDS)
     check_confidence(parameters["confidence"])
     if parameters["confidence"] > MOST_CONFIDENCE:
         raise InputError(f"confidence = {parameters['confidence']!r}; give at most 1 - 1e-10.")

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import PostDeletionView
 from dd_jax.attacks.result import AttackResult, Claim, Finding
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
+from dd_jax.audit.samples import PostDeletionView
 from dd_jax.constants import LossConstants
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
@@ -211,12 +212,9 @@ def run(
     key: Array, attack: Attack, *, seeds: int, n: int, order: float, confidence: float
 ) -> AttackResult:
     """Both clipped problems under the settings of the paper's theorem, and what samples refute."""
-    if not FEWEST_RECORDS <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give {FEWEST_RECORDS} to {MOST_RECORDS} records (float32).")
-    if seeds < FEWEST_SAMPLES:
-        raise InputError(
-            f"seeds = {seeds}; give at least {FEWEST_SAMPLES}: half of them fit the test."
-        )
+    checks.whole("n", n, least=FEWEST_RECORDS, most=MOST_RECORDS)
+    # Half of them fit the test.
+    checks.whole("seeds", seeds, least=FEWEST_SAMPLES)
     skew, twin = (problem(single_index=single_index) for single_index in (False, True))
     # Both problems have the same λ, β and L, and the theorem knows nothing else of them.
     plan = plan_convex(

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.audit.event_bounds import coin_divergence
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, proportion, simultaneous
 from dd_jax.losses import tanh_margin
@@ -284,7 +284,5 @@ def _findings(attack, seen: Measured, blind: Measured, claimed: float, certifica
 
 
 def _check(seeds: int, n: int) -> None:
-    if seeds < FEWEST_SEEDS:
-        raise InputError(f"seeds = {seeds}; give at least {FEWEST_SEEDS}: few of them set the bit.")
-    if not FEWEST_RECORDS <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give {FEWEST_RECORDS} to {MOST_RECORDS} records.")
+    checks.whole("seeds", seeds, least=FEWEST_SEEDS)
+    checks.whole("n", n, least=FEWEST_RECORDS, most=MOST_RECORDS)

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.game import play, retraining
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
-from dd_jax.errors import InputError
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, clopper_pearson, simultaneous
 from dd_jax.requesters import fixed_stream
@@ -36,8 +37,8 @@ def learn(key: Array, database: Array) -> Array:
 def fixed_answers(if_empty: float = ANSWER) -> Mechanism:
     """Ā answers `ANSWER` to every deletion, and `if_empty` to an empty request (S = ∅)."""
 
-    def delete(key, database, edit, state):
-        del key, database, state
+    def delete(key, before, edit, after, state):
+        del key, before, state
         return jnp.float32(ANSWER if edit.index.shape[0] else if_empty)
 
     return Mechanism(learn, delete)
@@ -125,8 +126,7 @@ def run_two_outputs(
 
 
 def _run(key, attack, mechanism, comparisons, seeds, n, confidence) -> AttackResult:
-    if n < 2:
-        raise InputError(f"n = {n}; give at least 2 records.")
+    checks.whole("n", n, least=2)
     answer_key, release_key, *other_keys = jax.random.split(key, 2 + len(comparisons))
     answers = _trials(deletion_trial, answer_key, seeds, mechanism, n)
     releases = _trials(adaptive_trial, release_key, seeds, mechanism, n)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from dd_jax import checks
 from dd_jax.attacks import float_lattice, low_bits_steps
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.float_lattice import Arithmetic, Step
@@ -109,8 +110,9 @@ def staying_trial(
     """Somebody else is deleted, the target stays; the observer even knows the kept model before."""
     learn_key, delete_key, publish_key = jax.random.split(key, 3)
     edit = null_edit(database, OTHER_ROW)
+    edited = apply_edit(database, edit)
     before = curator.learn(learn_key, database)
-    after = curator.publish(publish_key, curator.delete(delete_key, database, edit, before))
+    after = curator.publish(publish_key, curator.delete(delete_key, database, edit, edited, before))
     slopes = [gradient(problem, before, apply_edit(world, edit)) for world in worlds]
     return Transition(before, after, jnp.stack(slopes))
 
@@ -164,10 +166,10 @@ def spy(problem: Problem, releases: Array) -> Mechanism:
         del key, database
         return Watched(jnp.zeros((), jnp.int32), jnp.zeros_like(releases))
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
         params = releases[jnp.maximum(state.count - 1, 0)]
-        slope = gradient(problem, params, apply_edit(database, edit))
+        slope = gradient(problem, params, after)
         return Watched(state.count + 1, state.slopes.at[state.count].set(slope))
 
     return Mechanism(learn, delete, domain=problem.loss.domain)
@@ -399,7 +401,5 @@ def _finding(claim: Claim, pairs: list[tuple[Case, Estimate]]) -> Finding:
 
 
 def _check(n: int, releases: int) -> None:
-    if not FEWEST_RECORDS <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give {FEWEST_RECORDS} to {MOST_RECORDS} records.")
-    if not 2 <= releases <= MOST_RELEASES:
-        raise InputError(f"releases = {releases}; give 2 to {MOST_RELEASES}.")
+    checks.whole("n", n, least=FEWEST_RECORDS, most=MOST_RECORDS)
+    checks.whole("releases", releases, least=2, most=MOST_RELEASES)

@@ -23,7 +23,7 @@ from dd_jax.guarantees import inference
 from dd_jax.losses import linear
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
-from dd_jax.types import Edit, Mechanism
+from dd_jax.types import Edit, Mechanism, apply_edit
 
 TARGET_ROW, OTHER_ROW = 0, 1
 SIDES = (-1.0, 1.0)
@@ -63,8 +63,9 @@ def trial(key: Array, rows: Array, worlds: tuple, *, curator: Mechanism, problem
     """The target, ±1, stays; every other row is null, and one of them is deleted."""
     learn_key, delete_key, publish_key = jax.random.split(key, 3)
     edit = Edit(jnp.array([OTHER_ROW], jnp.int32), jnp.zeros((1, 1), jnp.float32))
+    edited = apply_edit(rows, edit)
     before = curator.learn(learn_key, rows)
-    after = curator.publish(publish_key, curator.delete(delete_key, rows, edit, before))
+    after = curator.publish(publish_key, curator.delete(delete_key, rows, edit, edited, before))
     slopes = [gradient(problem, jnp.zeros_like(before), world) for world in worlds]
     return Seen(before, after, jnp.stack(slopes))
 

@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.game import play, retraining
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, proportions, simultaneous
@@ -172,9 +174,6 @@ def _findings(attack, n, steps, estimates, blind) -> tuple[Finding, ...]:
 
 
 def _check(n: int, step: int) -> None:
-    if not 5 <= n <= MOST_RECORDS or n % 2 == 0:
+    if checks.whole("n", n, least=5, most=MOST_RECORDS) % 2 == 0:
         raise InputError(f"n = {n}; give an odd number of records from 5 to {MOST_RECORDS}.")
-    if not FIRST_STEP <= step <= n:
-        raise InputError(
-            f"step = {step}; the deletion comes at request {FIRST_STEP} to n = {n} (i > 3)."
-        )
+    checks.whole("step", step, least=FIRST_STEP, most=n)

@@ -9,7 +9,6 @@ Adv(MI) = 0 unless the requester writes the opposite; one leans against what was
 neither helps.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -17,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import PostDeletionView, Stage, membership, play
+from dd_jax.attacks.game import play
 from dd_jax.attacks.necessity_curators import (
     CURATORS,
     REMEMBERS,
@@ -30,8 +30,8 @@ from dd_jax.attacks.necessity_curators import (
     noise_scale,
 )
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import neighbours
-from dd_jax.errors import InputError
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, proportions, simultaneous
@@ -116,11 +116,11 @@ def measure(key: Array, curator: str, n: int, scale, seeds: int, confidence: flo
     target = _worlds(n, n - 1)
     learner = neighbours(learner_trial, learner_key, seeds, *target, *numbers)
     starts = [
-        membership(deleter_trial, start_key, seeds, *_worlds(n, 0), *numbers, jnp.float32(start))
+        two_worlds(deleter_trial, start_key, seeds, *_worlds(n, 0), *numbers, jnp.float32(start))
         for start_key, start in zip(jax.random.split(deleter_key), STARTS, strict=True)
     ]
     attacks = [
-        membership(attack_trial, swap_key, seeds, *target, *numbers, jnp.asarray(swapped))
+        two_worlds(attack_trial, swap_key, seeds, *target, *numbers, jnp.asarray(swapped))
         for swap_key, swapped in zip(jax.random.split(attack_key), (False, True), strict=True)
     ]
     return Measured(
@@ -274,9 +274,6 @@ def _reaching(claim: Claim, curator: str, measured: Measured) -> Finding:
 
 
 def _check(n: int, epsilon: float, order: float) -> None:
-    if not 2 <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give 2 to {MOST_RECORDS} records.")
-    if not 0 < epsilon < math.inf:
-        raise InputError(f"epsilon = {epsilon}; give a finite number > 0.")
-    if not 1 < order < math.inf:
-        raise InputError(f"order = {order}; give a Rényi order > 1, such as 2.")
+    checks.whole("n", n, least=2, most=MOST_RECORDS)
+    checks.positive("epsilon", epsilon)
+    checks.order(order)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 from scipy import special
 
-from dd_jax.types import Mechanism, apply_edit
+from dd_jax.types import Mechanism
 
 RETRAINS, REMEMBERS, TRACKS = "retrains", "remembers", "tracks"
 CURATORS = (RETRAINS, REMEMBERS, TRACKS)
@@ -30,12 +30,11 @@ def mechanism(curator: Array, n: int, scale) -> Mechanism:
     def learn(key, database):
         return jnp.mean(database) + scale * jax.random.normal(key)
 
-    def delete(key, database, edit, state):
-        edited = apply_edit(database, edit)
-        fresh = learn(key, edited)
+    def delete(key, before, edit, after, state):
+        fresh = learn(key, after)
         leaning = fresh - jnp.sign(state) / n
         last = edit.index[0] == n - 1
-        written = jnp.sum(edited[:-1]) / n
+        written = jnp.sum(after[:-1]) / n
         answers = [fresh, jnp.where(last, leaning, state), jnp.where(last, leaning, written)]
         return jnp.stack(answers)[curator]
 

@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax.attacks.game import play
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
-from dd_jax.errors import InputError
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, simultaneous
@@ -49,8 +50,8 @@ def mechanism(passwords: int) -> Mechanism:
         password = jax.random.randint(key, (), 0, passwords, jnp.int32)
         return Model(jnp.int32(LEARNED), password)
 
-    def delete(key, database, edit, state):
-        deleted = database[edit.index[0]]
+    def delete(key, before, edit, after, state):
+        deleted = before[edit.index[0]]
         coin = jax.random.bernoulli(key).astype(jnp.int32)
         matches = (edit.record[0] == state.value).astype(jnp.int32)
         armed = (state.phase == READY) & (state.value == 1)
@@ -134,7 +135,7 @@ def run(
     estimates = []
     for case_key, observe in zip(jax.random.split(key), ((0,), ()), strict=True):
         fn = functools.partial(trial, passwords=passwords, observe=observe)
-        pair = membership(fn, case_key, seeds, records, alternative)
+        pair = two_worlds(fn, case_key, seeds, records, alternative)
         estimates.append(advantages(pair.present, pair.absent, each)[0])
     seen, blind = (estimate._replace(confidence=confidence) for estimate in estimates)
     eps_dd = nonadaptive_epsilon(order, passwords)
@@ -187,9 +188,6 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
 
 
 def _check(n: int, passwords: int, order: float) -> None:
-    if n < 2:
-        raise InputError(f"n = {n}; give at least 2 records.")
-    if passwords < 2:
-        raise InputError(f"passwords = {passwords}; give at least 2.")
-    if not 1 < order < math.inf:
-        raise InputError(f"order = {order}; give a Rényi order > 1, such as 2.")
+    checks.whole("n", n, least=2)
+    checks.whole("passwords", passwords, least=2)
+    checks.order(order)

@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.game import play, retraining
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.data import load
 from dd_jax.erm import Problem, minimise
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, proportions, simultaneous
 from dd_jax.losses import logistic
@@ -283,5 +284,4 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
 
 
 def _check(group: int) -> None:
-    if not 1 <= group <= MOST_GROUP:
-        raise InputError(f"group = {group}; 1 to {MOST_GROUP} members of a group may leave.")
+    checks.whole("group", group, least=1, most=MOST_GROUP)

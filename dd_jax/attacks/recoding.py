@@ -17,15 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax import losses
+from dd_jax import checks, losses
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax.attacks.game import play
 from dd_jax.attacks.recoding_law import L2, LIPSCHITZ, exact_renyi, law
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
 from dd_jax.attacks.separation import renyi_lower_bound
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.interaction import interact
 from dd_jax.intervals import Estimate, advantage, simultaneous
@@ -105,7 +105,7 @@ def measure(key: Array, plan: Plan, order, seeds: int, releases: int, confidence
     options = {"steps": (plan.learn_steps, plan.delete_steps), "releases": releases}
     gone_key, stay_key = jax.random.split(key)
     fn = functools.partial(trial, **options)
-    gone = membership(fn, gone_key, seeds, records, other, schedule)
+    gone = two_worlds(fn, gone_key, seeds, records, other, schedule)
     fn = functools.partial(staying_trial, **options)
     stays = neighbours(fn, stay_key, seeds, records, other, schedule)
     shown = [2**k for k in range(int(math.log2(releases)) + 1)]
@@ -264,9 +264,6 @@ def _beyond(measured: Measured, limits: dict[str, tuple[float, float]]) -> bool:
 
 
 def _check(n: int, releases: int, epsilon: float) -> None:
-    if not 5 <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give 5 to {MOST_RECORDS} records.")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise InputError(f"releases = {releases}; give 1 to {MOST_RELEASES}.")
-    if not 0 < epsilon <= LARGEST_EPSILON:
-        raise InputError(f"epsilon = {epsilon}; give a number > 0, at most {LARGEST_EPSILON:g}.")
+    checks.whole("n", n, least=5, most=MOST_RECORDS)
+    checks.whole("releases", releases, least=1, most=MOST_RELEASES)
+    checks.positive("epsilon", epsilon, most=LARGEST_EPSILON)

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from dd_jax import checks
 from dd_jax.attacks import laplace
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Adversary, Outcome, Stage, membership, play
+from dd_jax.attacks.game import Adversary, play
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.ensemble import DEFAULT_CHUNK
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, simultaneous
 from dd_jax.requesters import fixed_stream
@@ -66,9 +67,9 @@ def mechanism(variant: str, epsilon: float) -> Mechanism:
         del key
         return SecretCount(jnp.sum(database), jnp.float32(0), jnp.int32(0))
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        old, new = database[edit.index[0]], edit.record[0]
+        old, new = before[edit.index[0]], edit.record[0]
         request = state.request + 1
         weight = jnp.exp2(-request.astype(jnp.float32)) if variant == REPAIRED else jnp.float32(1)
         tally = state.tally + weight * old.astype(jnp.float32)
@@ -178,7 +179,7 @@ def measure(key: Array, variant: str, *, seeds, n, step, releases, epsilon, conf
     adversary = likelihood_ratio_adversary(present[step:], absent[step:], epsilon, checkpoints)
     fn = functools.partial(trial, setting=setting, adversary=adversary)
     chunk = max(64, min(DEFAULT_CHUNK, MOST_RELEASES_AT_ONCE // num_requests))
-    pair = membership(fn, key, seeds, records, alternative, chunk=chunk)
+    pair = two_worlds(fn, key, seeds, records, alternative, chunk=chunk)
     shifts = epsilon * known_shifts(variant, step, releases)
     return Measured(
         variant,
@@ -298,13 +299,7 @@ def _findings(attack, stated, repaired, epsilon, limit, one_release) -> tuple[Fi
 
 
 def _check(n: int, step: int, releases: int, epsilon: float) -> None:
-    if not 2 <= n <= MOST_RECORDS:
-        raise InputError(f"n = {n}; give 2 to {MOST_RECORDS} records (float32 counts).")
-    if not 1 <= step <= LAST_STEP:
-        raise InputError(f"step = {step}; delete at request 1 to {LAST_STEP}.")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise InputError(f"releases = {releases}; give 1 to {MOST_RELEASES}.")
-    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
-        raise InputError(
-            f"epsilon = {epsilon}; give {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g} (float32)."
-        )
+    checks.whole("n", n, least=2, most=MOST_RECORDS)
+    checks.whole("step", step, least=1, most=LAST_STEP)
+    checks.whole("releases", releases, least=1, most=MOST_RELEASES)
+    checks.within("epsilon", epsilon, SMALLEST_EPSILON, LARGEST_EPSILON)

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, play, retraining, trials
+from dd_jax.attacks.game import play, retraining
 from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
 from dd_jax.data import load
 from dd_jax.erm import Problem
@@ -217,7 +219,6 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
 
 
 def _check(shards: int, noise: float) -> None:
-    if shards < 2 or shards % 2:
+    if checks.whole("shards", shards, least=2) % 2:
         raise InputError(f"shards = {shards}; give an even number ≥ 2, such as 6.")
-    if not 0 < noise < np.inf:
-        raise InputError(f"noise = {noise}; give a noise multiplier > 0, such as 8.")
+    checks.positive("noise", noise)

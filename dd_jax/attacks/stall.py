@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy import stats
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.result import AttackResult, Claim, Finding, row
 from dd_jax.databases import counted
@@ -171,8 +171,7 @@ def run(
     confidence: float,
 ) -> AttackResult:
     """Advantage and deviation after a deletion, for both orders of summation."""
-    if seeds < FEWEST_SEEDS:
-        raise InputError(f"seeds = {seeds}; give at least {FEWEST_SEEDS}.")
+    checks.whole("seeds", seeds, least=FEWEST_SEEDS)
     problem = Problem(huber(), l2)
     plan = plan_convex(problem, n=n, dim=1, order=order, eps_dp=eps_dp, eps_dd=eps_dd)
     if plan.delete_steps > MOST_STEPS:

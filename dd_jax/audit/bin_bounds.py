@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from dd_jax import checks
 from dd_jax.audit import tails
 from dd_jax.audit.types import LowerBound
-from dd_jax.errors import InputError
 
 NUMBERS_OF_THRESHOLDS = (1, 2, 3, 4, 5, 7, 9, 12, 16)
 
@@ -45,8 +45,8 @@ def renyi_bins(
         bins: how many bins; chosen on part A by the sample size if None.
     """
     order = tails.renyi_order(order)
-    if bins is not None and bins < 2:
-        raise InputError(f"bins = {bins}; give at least 2.")
+    if bins is not None:
+        checks.whole("bins", bins, least=2)
     samples = (fit_present, fit_absent, test_present, test_absent)
     checked = tails.parts(*samples, confidence, cases=1 if bins is None else bins - 1)
     numbers = NUMBERS_OF_THRESHOLDS if bins is None else (bins - 1,)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from dd_jax import checks
 from dd_jax.audit import bounds, event_bounds, exact_law
 from dd_jax.audit.event_bounds import excess_mass, log_excess_ratio, normal_shift
 from dd_jax.errors import InputError
@@ -162,8 +163,7 @@ def table(
         say: told how far it is.
     """
     check_confidence(confidence)
-    if seeds < 4:
-        raise InputError(f"seeds = {seeds}; give at least 4 to a replay.")
+    checks.whole("seeds", seeds, least=4)
     sizes = (replays, seeds // 2, seeds - seeds // 2)
     rows = []
     for pair in TABLE_PAIRS:
@@ -182,8 +182,7 @@ def _check(method: str, pair: str, replays: int) -> None:
             f"method = {method!r}, pair = {pair!r}; "
             f"choose from {', '.join(METHODS)} and {', '.join(PAIRS)}."
         )
-    if replays < 1:
-        raise InputError(f"replays = {replays}; give at least 1.")
+    checks.whole("replays", replays, least=1)
 
 
 def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dd_jax import checks
 from dd_jax.audit import tails
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, inference, renyi
+from dd_jax.guarantees import inference, renyi
 from dd_jax.plans import Certificate
 
 # In place of a required argument, so that its absence is refused in words.

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from dd_jax import checks
 from dd_jax.audit.controls_settings import Law
 from dd_jax.audit.controls_table import CONTROLS, MOST_SEEDS, Control, Statement
 from dd_jax.audit.exact_law import gaussian_law
@@ -122,9 +123,9 @@ def run_controls(
     """
     chosen = _chosen(names)
     check_confidence(confidence)
-    _check_count("replays", replays, None)
+    checks.whole("replays", replays, least=1, most=None)
     if seeds is not None:
-        _check_count("seeds", seeds, MOST_SEEDS)
+        checks.whole("seeds", seeds, least=1, most=MOST_SEEDS)
     each = simultaneous(confidence, len(chosen))
     rows = []
     for number, control in enumerate(chosen):
@@ -187,10 +188,3 @@ def _chosen(names: Sequence[str] | None) -> list[Control]:
         what = f"{unknown[0]!r} is no control" if unknown else "no control is named"
         raise InputError(f"{what}; choose from {'; '.join(CONTROLS)}.")
     return [CONTROLS[name] for name in wanted]
-
-
-def _check_count(name: str, value: int, most: int | None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < 1 or (most is not None and value > most):
-        limit = "≥ 1" if most is None else f"from 1 to {most}"
-        raise InputError(f"{name} = {value}; give a whole number {limit}.")

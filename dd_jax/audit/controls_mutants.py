@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from dd_jax import noisy_gd
 from dd_jax.erm import Problem
 from dd_jax.noisy_gd import Schedule
-from dd_jax.types import Mechanism, apply_edit
+from dd_jax.types import Mechanism
 
 # Problems need a regulariser; this one moves nothing.
 _NO_REGULARISER = float(np.finfo(np.float32).tiny)
@@ -104,11 +104,10 @@ def same_key_every_request(problem: Problem, schedule: Schedule) -> Mechanism:
             _run(run_key, params, database, schedule.learn_steps, problem, schedule), kept
         )
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        steps, edited = schedule.delete_steps, apply_edit(database, edit)
-        run_key = jax.random.clone(state.key)
-        return state._replace(model=_run(run_key, state.model, edited, steps, problem, schedule))
+        steps, run_key = schedule.delete_steps, jax.random.clone(state.key)
+        return state._replace(model=_run(run_key, state.model, after, steps, problem, schedule))
 
     return Mechanism(learn, delete, _publish_model, problem.loss.domain)
 
@@ -126,8 +125,8 @@ def stale_model(problem: Problem, schedule: Schedule) -> Mechanism:
         model = correct.learn(key, database)
         return _FirstKept(model, model)
 
-    def delete(key, database, edit, state):
-        return state._replace(model=correct.delete(key, database, edit, state.first))
+    def delete(key, before, edit, after, state):
+        return state._replace(model=correct.delete(key, before, edit, after, state.first))
 
     return Mechanism(learn, delete, _publish_model, problem.loss.domain)
 
@@ -135,9 +134,9 @@ def stale_model(problem: Problem, schedule: Schedule) -> Mechanism:
 def stale_database(problem: Problem, schedule: Schedule) -> Mechanism:
     """Serves a request with steps on the database from before the edit."""
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del edit
-        return _run(key, state, database, schedule.delete_steps, problem, schedule)
+        return _run(key, state, before, schedule.delete_steps, problem, schedule)
 
     return noisy_gd.mechanism(problem, schedule)._replace(delete=delete)
 
@@ -176,8 +175,8 @@ def _curator(problem: Problem, schedule: Schedule, run) -> Mechanism:
         start_key, run_key = jax.random.split(key)
         return run(run_key, start(start_key, database), database, schedule.learn_steps)
 
-    def delete(key, database, edit, state):
-        return run(key, state, apply_edit(database, edit), schedule.delete_steps)
+    def delete(key, before, edit, after, state):
+        return run(key, state, after, schedule.delete_steps)
 
     return Mechanism(learn, delete, domain=problem.loss.domain)
 

@@ -19,9 +19,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from dd_jax import losses, noisy_gd
-from dd_jax.ensemble import Pair, neighbours
+from dd_jax.audit.samples import Stage, one_run, two_worlds
+from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
-from dd_jax.interaction import interact
 from dd_jax.noisy_gd import Schedule
 from dd_jax.oracles import linear
 from dd_jax.plans import Certificate, Plan, plan_convex
@@ -135,8 +135,8 @@ class Setting:
         # Whole chunks, so that nothing is compiled anew for another number of seeds.
         padded = CHUNK * math.ceil(seeds / CHUNK)
         worlds = (_database(self), _neighbour(self))
-        pair = neighbours(run, key, padded, *worlds, traced, chunk=CHUNK, mesh=mesh)
-        return Pair(*(np.asarray(arm)[:seeds, list(self.seen)] for arm in pair))
+        pair = two_worlds(run, key, padded, *worlds, traced, chunk=CHUNK, mesh=mesh)
+        return Pair(*(arm[:seeds, list(self.seen)] for arm in pair))
 
 
 def _database(setting: Setting) -> Array:
@@ -160,7 +160,8 @@ def _run(make: Maker, learn_steps: int, delete_steps: int) -> Callable:
         schedule = Schedule(step_size, noise_variance, init_variance, learn_steps, delete_steps)
         mechanism = make(Problem(LOSS, L2, CLIP_NORM), schedule)
         blanks = churn(TARGET_ROW, jnp.zeros((1, 1), jnp.float32))
-        _, transcript = interact(key, mechanism, blanks, database, num_requests=NUM_REQUESTS)
-        return transcript.releases[:, 0]
+        every = tuple(range(NUM_REQUESTS + 1))
+        stage = Stage(mechanism, blanks, database, TARGET_ROW, 1, NUM_REQUESTS, kept=every)
+        return one_run(key, stage, lambda view: view.releases[:, 0])
 
     return run

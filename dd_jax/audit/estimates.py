@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import spatial
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 
 
 class Estimated(NamedTuple):
@@ -63,8 +64,7 @@ def estimated_kl_nearest_neighbours(present, absent, *, neighbours: int = 5) -> 
     """
     first, second = _tables(present, absent)
     seeds, dim = first.shape
-    if not 1 <= neighbours < seeds:
-        raise InputError(f"neighbours = {neighbours}; give 1 to {seeds - 1} for {seeds} seeds.")
+    checks.whole("neighbours", neighbours, least=1, most=seeds - 1)
     own, _ = spatial.KDTree(first).query(first, k=neighbours + 1)
     other, _ = spatial.KDTree(second).query(first, k=neighbours)
     own, other = (distances.reshape(seeds, -1)[:, -1] for distances in (own, other))

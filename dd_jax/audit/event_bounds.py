@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
+from dd_jax import checks
 from dd_jax.audit import joint_limits, tails
 from dd_jax.audit.types import LowerBound
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 
 
 def advantage(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.intervals import check_confidence
 
 # Beyond the first the series of the noncentral χ² fail one after another, while the normal

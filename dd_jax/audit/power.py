@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
+from dd_jax import checks
 from dd_jax.audit import bin_bounds, event_bounds, joint_limits, tails, variational_bound
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 from dd_jax.intervals import check_confidence
 
 METHODS = (
@@ -69,11 +70,10 @@ def detectable(
     """
     claim = float(checks.nonnegative("claim", claim))
     check_confidence(confidence)
-    if not 0 < power < 1:
-        raise InputError(f"power = {power}; give a number between 0 and 1, such as 0.9.")
+    checks.fraction("power", power, example=0.9)
     fit_seeds = seeds if fit_seeds is None else fit_seeds
-    if seeds < 2 or fit_seeds < 1:
-        raise InputError(f"seeds = {seeds}, fit_seeds = {fit_seeds}; give at least 2 and 1.")
+    checks.whole("seeds", seeds, least=2)
+    checks.whole("fit_seeds", fit_seeds, least=1)
     gate = _gate(method, order, epsilon, delta, independent)
     if one_event and gate.value is not None:
         return _detectable_coins(gate.value, claim, (seeds, seeds), confidence, power, independent)

@@ -1,12 +1,20 @@
-"""Samples for an audit: releases of neighbouring interactions, as two tables of equal shape.
+"""Samples for an audit or an attack: what is seen of interactions in two neighbouring worlds.
 
-An audit sees nothing of a mechanism but two pytrees of outputs with a leading seed axis, `present`
-from runs on 𝒟 and `absent` from runs on its neighbour. `neighbouring_releases` makes them for a
-`Mechanism`; any other program may make its own.
+`one_run` serves one interaction, cuts what its observer holds and says whether the record was
+deleted; `two_worlds` does it over seeds on a database 𝒟 and on its neighbour. An audit sees nothing
+of a mechanism but the two pytrees that come of it, with a leading seed axis; any other program may
+make its own.
+
+Whoever plays the adversary of the paper's threat model (`sec:deletion_vs_unlearn`) holds a
+`PostDeletionView`, which can be cut only from the transcript of one interaction, at the request
+that deletes the target's row. A mistake is refused; whoever forges a transcript (`_replace`) or
+reaches into Python's own machinery is out of scope.
 """
 
 import functools
 import math
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +23,469 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, PyTree
 
-from dd_jax.audit import precision, tails
-from dd_jax.ensemble import Pair, neighbours
+from dd_jax import checks, ensemble
+from dd_jax.audit import tails
+from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
-from dd_jax.interaction import Requester, adversary_view, check_database, interact, replaces
-from dd_jax.types import Edit, Mechanism, check_edit
+from dd_jax.interaction import (
+    Observation,
+    Requester,
+    adversary_view,
+    check_database,
+    interact,
+    replaces,
+)
+from dd_jax.types import Edit, Mechanism, Transcript, check_edit, is_concrete, num_records
+
+_CUT = object()
+
+
+# --- one interaction -------------------------------------------------------------------------
+
+
+class PostDeletionView:
+    """φ_i, φ_{i+1}, …: what an adversary holds about a record that request i deleted.
+
+    Attributes:
+        releases: the releases from request i on, leaves with that leading axis.
+        deleted: whether request i did replace the target's row. Where it did not, the releases are
+            blank (zeros), as a masked observation is.
+    """
+
+    __slots__ = ("deleted", "releases")
+
+    releases: PyTree
+    deleted: Bool[Array, ""]
+
+    def __init__(self, releases: PyTree, deleted: Array, _token: object = None):
+        if _token is not _CUT:
+            raise InputError(
+                "a PostDeletionView is not built by hand; "
+                "cut it from a transcript with PostDeletionView.cut(transcript, request=i, row=j)."
+            )
+        object.__setattr__(self, "releases", releases)
+        object.__setattr__(self, "deleted", deleted)
+
+    def __init_subclass__(cls, **options):
+        raise InputError("a PostDeletionView has no subclasses; one could carry more.")
+
+    def __setattr__(self, name, value):
+        raise InputError(f"a PostDeletionView is read-only; {name} cannot be set.")
+
+    @classmethod
+    def cut(cls, transcript: Transcript, *, request: int, row) -> "PostDeletionView":
+        """The view of an adversary interested in the record that `request` deletes from `row`.
+
+        A request deletes a record when it writes the record's row, whatever it writes: in one of
+        two neighbouring worlds the replacement may well equal the record.
+
+        Args:
+            transcript: what happened in one interaction.
+            request: i, from 1.
+            row: the target's row, a row of the database; None for a world in which every request is
+                empty (r = 0), where nothing is deleted and so nothing is hidden.
+
+        Raises:
+            InputError: not the transcript of one interaction, no such request, not one row, or
+                (where values are known) a request that leaves the row alone: what came before the
+                deletion is not for the adversary.
+        """
+        if row is not None and jnp.ndim(row) != 0:
+            raise InputError(f"row = {row!r}; give one row of the database, a whole number ≥ 0.")
+        return cls._cut(transcript, request, row)
+
+    @classmethod
+    def _cut(cls, transcript: Transcript, request: int, rows) -> "PostDeletionView":
+        """`cut` for a record or for a group of them, all of which the request must replace."""
+        _check_cut(transcript, request, rows)
+        releases = adversary_view(transcript, request)
+        idle = transcript.edits.index[request - 1].size == 0
+        deleted = replaces(transcript, request, rows) if rows is not None else jnp.asarray(idle)
+        if is_concrete(deleted) and not deleted:
+            raise InputError(
+                f"request {request} does not replace row {rows}; "
+                f"cut the view at the request that deletes the target."
+            )
+        return cls(_blank_unless(deleted, releases), deleted, _CUT)
+
+    @property
+    def first(self) -> PyTree:
+        """φ_i, the release right after the deletion."""
+        return jax.tree.map(lambda leaf: leaf[0], self.releases)
+
+
+def _blank_unless(deleted: Array, releases: PyTree) -> PyTree:
+    """The releases, or zeros where the record was not deleted."""
+    return jax.tree.map(lambda leaf: jnp.where(deleted, leaf, jnp.zeros_like(leaf)), releases)
+
+
+def _check_cut(transcript: Transcript, request: int, rows) -> None:
+    """Refuse what cannot be one interaction, one request and rows of a database."""
+    if not isinstance(transcript, Transcript):
+        raise InputError(
+            f"a view is cut from a Transcript, not from a {type(transcript).__name__}."
+        )
+    if transcript.edits.index.ndim != 2:
+        raise InputError(
+            f"the transcript's edits have shape {transcript.edits.index.shape}, "
+            f"one interaction's (requests, r); cut inside the vmap over seeds."
+        )
+    checks.whole("request", request, least=1)
+    if rows is not None and not _are_rows(rows):
+        raise InputError(f"row = {rows!r}; give one row of the database, a whole number ≥ 0.")
+
+
+def _are_rows(rows) -> bool:
+    whole = jnp.issubdtype(jnp.result_type(rows), jnp.integer)
+    return whole and not (is_concrete(rows) and np.any(np.asarray(rows) < 0))
+
+
+class KeptReleases(NamedTuple):
+    """Releases chosen by number, from before a deletion too: what an analyst holds.
+
+    Attributes:
+        releases: leaves with a leading axis of releases; blank where `deleted` is false.
+        deleted: whether the stated request replaced the rows; true where none was stated.
+    """
+
+    releases: PyTree
+    deleted: Bool[Array, ""]
+
+
+class Stage(NamedTuple):
+    """One interaction and what is seen of it; built anew, from arrays, inside each run.
+
+    Attributes:
+        mechanism: the curator.
+        requester: 𝒬, possibly the adversary's design; request `request` must delete the target.
+        database: 𝒟_0.
+        row: the target's row, or rows of a group; None where every request is empty.
+        request: i, the request that deletes the target; 0 where it stays, and traced if it is to,
+            which both need `kept`.
+        num_requests: how many requests are served; at least i.
+        observe: releases the requester is shown; their number is p.
+        kept: numbers of the releases seen. None: those from the deletion on, a `PostDeletionView`.
+    """
+
+    mechanism: Mechanism
+    requester: Requester
+    database: PyTree
+    row: Any
+    request: Any
+    num_requests: int
+    observe: Sequence[int] = ()
+    kept: tuple[int, ...] | None = None
+
+
+class Outcome(NamedTuple):
+    """One run: what was made of the view, and whether the target was deleted as stated."""
+
+    answer: PyTree
+    deleted: Bool[Array, ""]
+
+
+View = PostDeletionView | KeptReleases
+
+
+def _releases(view: View) -> PyTree:
+    return view.releases
+
+
+def one_run(key: Array, stage: Stage, look: Callable[[Any], PyTree] = _releases) -> Outcome:
+    """Interact in one world, cut the view, and turn it into an answer on the device.
+
+    Args:
+        key: of the interaction.
+        stage: what is run and what is seen of it.
+        look: `view -> answer`; all releases of the view by default.
+    """
+    _, transcript = interact(
+        key,
+        stage.mechanism,
+        stage.requester,
+        stage.database,
+        num_requests=stage.num_requests,
+        observe=stage.observe,
+    )
+    view = _view(transcript, stage)
+    # An edit of a row that does not exist was dropped: nothing was deleted.
+    there = stage.row is None or jnp.all(jnp.asarray(stage.row) < num_records(stage.database))
+    return Outcome(look(view), view.deleted & there)
+
+
+def _view(transcript: Transcript, stage: Stage) -> View:
+    if stage.kept is None:
+        return PostDeletionView._cut(transcript, stage.request, stage.row)  # pyright: ignore
+    deleted = (stage.request == 0) | replaces(transcript, stage.request, stage.row)
+    kept = jax.tree.map(lambda leaf: leaf[np.array(stage.kept)], transcript.releases)
+    return KeptReleases(_blank_unless(deleted, kept), jnp.asarray(deleted))
+
+
+def trials(trial: Callable[..., Outcome], key: Array, seeds: int, *args, chunk=None) -> PyTree:
+    """Answers of `trial(key, *args)` over seeds, on the host, with a leading seed axis.
+
+    Raises:
+        InputError: in some trial the target was not deleted at the stated request.
+    """
+    outcome = ensemble.over_seeds(trial, key, seeds, *args, chunk=chunk)
+    return _answers(outcome)[0]
+
+
+def two_worlds(
+    trial: Callable[..., Outcome],
+    key: Array,
+    seeds: int,
+    database: PyTree,
+    alternative: Edit,
+    *args: PyTree,
+    in_double: Callable[..., Outcome] | None = None,
+    neighbours: Callable[..., Pair] = ensemble.neighbours,
+    **options,
+) -> Pair:
+    """The membership game of `thm:soundness`: `trial(key, database, *args)` in two worlds.
+
+    `present` holds the answers on 𝒟, `absent` those on 𝒟 ∘ alternative, with independent coins.
+    For booleans `dd_jax.intervals.advantages` turns them into Adv with an exact interval.
+
+    Args:
+        trial: see `one_run`; the same object for the same program, which is then compiled once.
+        key: base key. seeds: per world.
+        database: 𝒟. alternative: the edit that makes the neighbour.
+        *args: what else the trial is given.
+        in_double: the same trial for records in double precision. Answers that single precision is
+            too coarse for (see `too_coarse`) are then made again by it, and a `PrecisionNotice`
+            says so; without it they stand as they are.
+        neighbours: what runs the worlds: `dd.neighbours`, or one that keeps its chunks.
+        **options: for `neighbours`: chunk, mesh, progress.
+
+    Raises:
+        InputError: in some run the target was not deleted at the stated request, or the mechanism
+            stays in single precision where its noise needs double.
+    """
+
+    def run(trial, database, alternative):
+        coins = jax.random.clone(key)  # the same in either precision; one of the runs is dropped
+        return neighbours(trial, coins, seeds, database, alternative, *args, **options)
+
+    pair = run(trial, database, alternative)
+    if in_double is not None:
+        pair = _resolved(pair, functools.partial(run, in_double), database, alternative)
+    return Pair(*_answers(*pair))
+
+
+def _answers(*outcomes: Outcome) -> list[PyTree]:
+    """The answers of each world, on the host; refused unless every run deleted the record."""
+    deleted = np.concatenate([np.asarray(outcome.deleted) for outcome in outcomes])
+    if not deleted.all():
+        raise InputError(
+            f"in {np.sum(~deleted)} of {deleted.size} interactions the record was not deleted at "
+            f"the stated request; name the request that replaces its row."
+        )
+    return [jax.tree.map(np.asarray, outcome.answer) for outcome in outcomes]
+
+
+def neighbouring_releases(
+    key: Array,
+    mechanism: Mechanism,
+    requester: Requester,
+    database: PyTree,
+    alternative: Edit,
+    *,
+    num_requests: int,
+    request: int | None = None,
+    observe: tuple[int, ...] = (),
+    seeds: int,
+    chunk: int | None = None,
+    mesh: Mesh | None = None,
+    progress=None,
+) -> Pair:
+    """Whole interactions on a database and on its neighbour, as an observer sees them.
+
+    Compiled once for one mechanism, requester and schedule of observations: databases, alternatives
+    and keys may vary. Releases that spread by less than 100 units in the last place of single
+    precision, or not at all, are made again in double precision, and a `PrecisionNotice` says so.
+
+    Args:
+        key: base key; the arms have independent coins.
+        mechanism: the curator.
+        requester: 𝒬, the same in both arms. What it puts in the deleted record's place must not
+            depend on that record, or no deletion guarantee speaks of it.
+        database: 𝒟, the world in which the record is present.
+        alternative: the replacement that makes the neighbour: the rows whose records are judged.
+        num_requests: how many requests are served.
+        request: i, the request that deletes the alternative's rows: the observer is given φ_i,
+            φ_{i+1}, … (`adversary_view`), for claims of deletion. None: all of φ_0, φ_1, …, for
+            claims of privacy of records that stay.
+        observe: releases the requester is shown; p of them before the deletion.
+        seeds: seeds per arm.
+        chunk, mesh, progress: as in `dd.over_seeds`.
+
+    Returns:
+        A `Pair` of releases, leaves of shape (seeds, releases, …).
+
+    Raises:
+        InputError: a record outside the domain, a request out of range, interactions in which the
+            request leaves the rows alone, or a mechanism that stays in single precision where its
+            noise needs double.
+    """
+    check_database(database, mechanism)
+    check_edit(database, alternative, mechanism.domain)
+    if request is not None and not 1 <= request <= num_requests:
+        raise InputError(
+            f"request = {request}; the interaction serves requests 1 to {num_requests}."
+        )
+    how = (num_requests, request, tuple(observe))
+    return two_worlds(
+        _interaction(mechanism, requester, *how),
+        key,
+        seeds,
+        database,
+        alternative,
+        alternative.index,
+        in_double=_interaction(mechanism, requester, *how, double=True),
+        chunk=chunk,
+        mesh=mesh,
+        progress=progress,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _interaction(mechanism, requester, num_requests, request, observe, double=False):
+    """One function object per setting, so that `over_seeds` compiles each once."""
+    requester = in_double(requester) if double else requester
+    every = tuple(range(num_requests + 1)) if request is None else None
+
+    def trial(key, database, rows):
+        deletes = 0 if request is None else request
+        stage = Stage(mechanism, requester, database, rows, deletes, num_requests, observe, every)
+        return one_run(key, stage)
+
+    return trial
+
+
+def one_release(pair: Pair, number: int) -> Pair:
+    """Release `number` alone (from 0, or from -1 backwards), out of a pair of sequences."""
+    return Pair(*(jax.tree.map(lambda leaf: leaf[:, number], arm) for arm in pair))
+
+
+# --- single precision, where it would spoil a check ---------------------------------------------
+
+# Samples are judged by how they spread. Where their standard deviation is within a hundred units in
+# the last place of their size, rounding is part of what is seen: a sound bound may fail, or a leak
+# be rounded away.
+SAFE_ULPS = 100
+# Seeds that the spread is read from.
+LOOKED_AT = 256
+
+
+class PrecisionNotice(UserWarning):
+    """Single precision was too coarse; the numbers are of a run in double precision."""
+
+
+def too_coarse(outputs: PyTree) -> bool:
+    """Whether a single-precision output spreads by less than 100 units in its last place.
+
+    Args:
+        outputs: leaves with a leading seed axis. Whole numbers and double precision are left out,
+            and numbers that are the same in every seed (see `stands_still`).
+    """
+
+    def coarse(leaf):
+        ulp = np.finfo(np.float32).eps * np.abs(leaf).max(axis=0).astype(np.float64)
+        spread = leaf.astype(np.float64).std(axis=0)
+        return _moves(leaf) & (spread < SAFE_ULPS * ulp)
+
+    return any(np.any(coarse(leaf)) for leaf in _singles(outputs))
+
+
+def stands_still(outputs: PyTree) -> bool:
+    """Whether a single-precision output is the same in every seed, and no whole number (a code).
+
+    It has no noise, or noise so small that all of it was rounded away; only a run in double
+    precision can tell.
+    """
+    return any(np.any(~_moves(leaf) & (leaf[0] % 1 != 0)) for leaf in _singles(outputs))
+
+
+def moves_again(single: PyTree, double: PyTree) -> bool:
+    """Whether a number that stands still in single precision has noise in double."""
+    pairs = zip(jax.tree.leaves(single), jax.tree.leaves(double), strict=True)
+    return any(np.any(_moves(np.asarray(b)) & ~_moves(np.asarray(a))) for a, b in pairs)
+
+
+def _singles(outputs: PyTree) -> list[np.ndarray]:
+    leaves = [np.asarray(leaf)[:LOOKED_AT] for leaf in jax.tree.leaves(outputs)]
+    return [leaf for leaf in leaves if leaf.dtype == np.float32]
+
+
+def _moves(leaf: np.ndarray) -> np.ndarray:
+    """Which numbers are not the same in every seed."""
+    return np.any(leaf != leaf[0], axis=0)
+
+
+def _announce() -> None:
+    """Say that the run was made again in double precision."""
+    warnings.warn(
+        "the releases spread by less than 100 units in the last place of single precision; the "
+        "interactions were run again in double precision.",
+        PrecisionNotice,
+        stacklevel=5,
+    )
+
+
+def _cast(tree: PyTree, dtype) -> PyTree:
+    """Floating-point leaves in this precision, the others as they are."""
+
+    def leaf(array):
+        floating = jnp.issubdtype(jnp.result_type(array), jnp.floating)
+        return jnp.asarray(array, dtype) if floating else jnp.asarray(array)
+
+    return jax.tree.map(leaf, tree)
+
+
+def in_double(requester: Requester) -> Requester:
+    """The requester in an interaction in double precision: it sees singles, its edits are doubles.
+
+    What it is shown is rounded, which is post-processing; what it asks for is unchanged. Numbers
+    that it makes itself are singles too, as they were when it was written.
+    """
+
+    def init(key):
+        with jax.enable_x64(False):
+            return _cast(requester.init(key), jnp.float32)
+
+    def act(key, memory, observation):
+        seen = Observation(*_cast(tuple(observation), jnp.float32))
+        with jax.enable_x64(False):
+            memory, edit = requester.act(key, memory, seen)
+            memory = _cast(memory, jnp.float32)
+        return memory, Edit(edit.index, _cast(edit.record, jnp.float64))
+
+    return Requester(init, act, requester.max_requests)
+
+
+def _resolved(pair: Pair, again: Callable[..., Pair], database, alternative: Edit) -> Pair:
+    """The pair, or one made in double precision where single is too coarse for its noise."""
+    single = [arm.answer for arm in pair]
+    coarse = too_coarse(single)
+    if not coarse and not stands_still(single):
+        return pair
+    with jax.enable_x64(True):
+        # As NumPy arrays: outside this block JAX would round them again.
+        double = jax.tree.map(np.asarray, again(*_cast((database, alternative), jnp.float64)))
+    answers = [arm.answer for arm in double]
+    if too_coarse(answers):
+        raise InputError(
+            "the mechanism makes numbers of float32 that are too coarse for its noise, whatever "
+            "its database holds; give its models and noise the type of the records."
+        )
+    if not coarse and not moves_again(single, answers):
+        return pair
+    _announce()
+    return double
+
+
+# --- tables of samples ---------------------------------------------------------------------------
 
 
 class Samples(NamedTuple):
@@ -127,124 +593,3 @@ def check_seeds(seeds: int, share: float, confidence: float, tests: int) -> None
             f"test{'s' * (tests > 1)}: even arms that never overlap would show nothing; "
             f"give at least {enough} seeds per arm."
         )
-
-
-# --- releases of a mechanism --------------------------------------------------------------------
-
-
-class _Outcome(NamedTuple):
-    """What an observer sees of one interaction, and whether the record was deleted as asked."""
-
-    releases: PyTree
-    deleted: Bool[Array, ""]
-
-
-def neighbouring_releases(
-    key: Array,
-    mechanism: Mechanism,
-    requester: Requester,
-    database: PyTree,
-    alternative: Edit,
-    *,
-    num_requests: int,
-    request: int | None = None,
-    observe: tuple[int, ...] = (),
-    seeds: int,
-    chunk: int | None = None,
-    mesh: Mesh | None = None,
-    progress=None,
-) -> Pair:
-    """Whole interactions on a database and on its neighbour, as an observer sees them.
-
-    Compiled once for one mechanism, requester and schedule of observations: databases, alternatives
-    and keys may vary. Releases that spread by less than 100 units in the last place of single
-    precision, or not at all, are made again in double precision, and a `PrecisionNotice` says so.
-
-    Args:
-        key: base key; the arms have independent coins.
-        mechanism: the curator.
-        requester: 𝒬, the same in both arms. What it puts in the deleted record's place must not
-            depend on that record, or no deletion guarantee speaks of it.
-        database: 𝒟, the world in which the record is present.
-        alternative: the replacement that makes the neighbour: the rows whose records are judged.
-        num_requests: how many requests are served.
-        request: i, the request that deletes the alternative's rows: the observer is given φ_i,
-            φ_{i+1}, … (`adversary_view`), for claims of deletion. None: all of φ_0, φ_1, …, for
-            claims of privacy of records that stay.
-        observe: releases the requester is shown; p of them before the deletion.
-        seeds: seeds per arm.
-        chunk, mesh, progress: as in `dd.over_seeds`.
-
-    Returns:
-        A `Pair` of releases, leaves of shape (seeds, releases, …).
-
-    Raises:
-        InputError: a record outside the domain, a request out of range, interactions in which the
-            request leaves the rows alone, or a mechanism that stays in single precision where its
-            noise needs double.
-    """
-    check_database(database, mechanism)
-    check_edit(database, alternative, mechanism.domain)
-    if request is not None and not 1 <= request <= num_requests:
-        raise InputError(
-            f"request = {request}; the interaction serves requests 1 to {num_requests}."
-        )
-    rows = alternative.index
-
-    def run(requester, database, alternative):
-        one = _interaction(mechanism, requester, num_requests, request, tuple(observe))
-        coins = jax.random.clone(key)  # the same in either precision; one of the runs is dropped
-        how = {"chunk": chunk, "mesh": mesh, "progress": progress}
-        return neighbours(one, coins, seeds, database, alternative, rows, **how)
-
-    pair = run(requester, database, alternative)
-    pair = _resolved(run, pair, requester, database, alternative)
-    kept = sum(int(np.sum(~np.asarray(arm.deleted))) for arm in pair)
-    if kept:
-        raise InputError(
-            f"in {kept} of {2 * seeds} interactions request {request} does not replace "
-            f"row {np.asarray(rows).tolist()}; name the request that deletes the record."
-        )
-    return Pair(pair.present.releases, pair.absent.releases)
-
-
-def _resolved(run, pair: Pair, requester, database, alternative) -> Pair:
-    """The pair, or one made in double precision where single is too coarse for its noise."""
-    single = [arm.releases for arm in pair]
-    coarse = precision.too_coarse(single)
-    if not coarse and not precision.stands_still(single):
-        return pair
-    with jax.enable_x64(True):
-        double = precision.cast((database, alternative), jnp.float64)
-        # As NumPy arrays: outside this block JAX would round them again.
-        again = jax.tree.map(np.asarray, run(precision.in_double(requester), *double))
-    releases = [arm.releases for arm in again]
-    if precision.too_coarse(releases):
-        raise InputError(
-            "the mechanism makes numbers of float32 that are too coarse for its noise, whatever "
-            "its database holds; give its models and noise the type of the records."
-        )
-    if not coarse and not precision.moves_again(single, releases):
-        return pair
-    precision.announce()
-    return again
-
-
-@functools.lru_cache(maxsize=64)
-def _interaction(mechanism, requester, num_requests, request, observe):
-    """One function object per setting, so that `over_seeds` compiles each once."""
-
-    def run(key, database, rows):
-        _, transcript = interact(
-            key, mechanism, requester, database, num_requests=num_requests, observe=observe
-        )
-        if request is None:
-            return _Outcome(transcript.releases, jnp.asarray(True))
-        return _Outcome(adversary_view(transcript, request), replaces(transcript, request, rows))
-
-    return run
-
-
-def one_release(pair: Pair, number: int) -> Pair:
-    """Release `number` alone (from 0, or from -1 backwards), out of a pair of sequences."""
-    return Pair(*(jax.tree.map(lambda leaf: leaf[:, number], arm) for arm in pair))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 
 _MOMENTUM = 0.9
@@ -105,8 +106,8 @@ def linear(shrinkage: float | None = None) -> Score:
     Args:
         shrinkage: s in (0, 1]; default D / (D + seeds), so that it fades as seeds grow.
     """
-    if shrinkage is not None and not 0 < shrinkage <= 1:
-        raise InputError(f"shrinkage = {shrinkage}; give a number in (0, 1], or None.")
+    if shrinkage is not None:
+        checks.positive("shrinkage", shrinkage, most=1)
 
     def fit(present, absent) -> Scorer:
         standardise = _standardiser(present, absent)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.intervals import check_confidence
 
 MOST_CANDIDATES = 256

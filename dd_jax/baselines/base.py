@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
+from dd_jax import checks
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 from dd_jax.losses import Loss
 from dd_jax.losses.base import linear_scores
 from dd_jax.noisy_gd import standard_normal_like, step_key
@@ -118,7 +119,7 @@ class System(NamedTuple):
     Attributes:
         name: its name in tables and on the command line.
         learn: `(key, database) -> (state, Cost)`.
-        delete: `(key, database, edit, state) -> (state, Cost)`, with the database BEFORE the edit.
+        delete: `(key, before, edit, after, state) -> (state, Cost)`, as a `Mechanism`'s.
         predict: `(release, features) -> label of each row`.
         guarantee: the authors' claim.
         publish: `(key, state) -> release`; the state itself unless given.
@@ -128,7 +129,7 @@ class System(NamedTuple):
 
     name: str
     learn: Callable[[Array, PyTree], tuple[Any, Cost]]
-    delete: Callable[[Array, PyTree, Edit, Any], tuple[Any, Cost]]
+    delete: Callable[[Array, PyTree, Edit, PyTree, Any], tuple[Any, Cost]]
     predict: Callable[[PyTree, Array], Array]
     guarantee: Guarantee
     publish: Callable[[Array, Any], PyTree] = publish_model
@@ -142,8 +143,8 @@ def mechanism(system: System) -> Mechanism:
     def learn(key, database):
         return system.learn(key, database)[0]
 
-    def delete(key, database, edit, state):
-        return system.delete(key, database, edit, state)[0]
+    def delete(key, before, edit, after, state):
+        return system.delete(key, before, edit, after, state)[0]
 
     return Mechanism(learn, delete, system.publish, system.domain)
 
@@ -165,8 +166,8 @@ def metered(system: System) -> Mechanism:
     def learn(key, database):
         return Metered(*system.learn(key, database))
 
-    def delete(key, database, edit, state):
-        return Metered(*system.delete(key, database, edit, state.value))
+    def delete(key, before, edit, after, state):
+        return Metered(*system.delete(key, before, edit, after, state.value))
 
     def publish(key, state):
         return Metered(system.publish(key, state.value), state.cost)
@@ -339,9 +340,9 @@ def require_float32_noise(deviation: float, reach: float, remedy: str) -> None:
     """Refuse noise that drowns in the rounding of a model of norm `reach`.
 
     Raises:
-        CertificateRefused: the deviation is below `checks.least_float32_noise`.
+        CertificateRefused: the deviation is below `floats.least_float32_noise`.
     """
-    least = checks.least_float32_noise(reach)
+    least = floats.least_float32_noise(reach)
     if deviation < least:
         raise CertificateRefused(
             f"noise of deviation {deviation:.3g} is below {least:.3g}, 100 float32 roundings of a "

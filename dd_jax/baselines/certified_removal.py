@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dd_jax import checks
 from dd_jax.baselines import newton
 from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_labels, replaced
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 
 class RemovalState(NamedTuple):
@@ -155,14 +155,13 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
             )
         return train(perturb(key, database), database)
 
-    def delete(key, database, edit, state):
-        edited = apply_edit(database, edit)
-        stepped = _step(problem, replaced(database, edit), edited, state)
-        step_cost = cost(2 * edit.index.shape[0], num_records(database), 2)
-        fresh = perturb(key, database)
+    def delete(key, before, edit, after, state):
+        stepped = _step(problem, replaced(before, edit), after, state)
+        step_cost = cost(2 * edit.index.shape[0], num_records(before), 2)
+        fresh = perturb(key, before)
 
         def retrain():
-            anew, training = train(fresh, edited)
+            anew, training = train(fresh, after)
             return anew, add_costs(step_cost, training)
 
         return jax.lax.cond(stepped.spent > allowed, retrain, lambda: (stepped, step_cost))

@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.baselines import k_means
 from dd_jax.baselines.base import Guarantee, System, cost, publish_part
 from dd_jax.baselines.k_means import Points
 from dd_jax.baselines.sisa import draw_deal
-from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
-from dd_jax.types import acceptable_rows, apply_edit, num_records
+from dd_jax.types import acceptable_rows, num_records
 
 GUARANTEE = Guarantee(
     notion="exact unlearning",
@@ -65,8 +64,7 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
     """
     k_means.check_sizes(clusters, iterations)
     checks.count("height", height)
-    if checks.count("branching", branching) < 2:
-        raise InputError(f"branching = {branching}; a tree needs at least 2 children per node.")
+    checks.whole("branching", branching, least=2)
     widths = [branching**level for level in range(height + 1)]
 
     def cluster(key, members: Points) -> Points:
@@ -89,11 +87,11 @@ def system(*, clusters: int, iterations: int, branching: int, height: int = 1) -
         total = sum(widths[level] * price(level, deal.shape[1]) for level in range(height + 1))
         return TreeState(levels[0].features[0], deal, tuple(levels[1:])), cost(total, retrained=1)
 
-    def delete(key, database, edit, state):
-        n = num_records(database)
+    def delete(key, before, edit, after, state):
+        n = num_records(before)
         hit = jnp.any(state.deal == edit.index[:, None, None], axis=2)
         leaf = jnp.where(acceptable_rows(edit.index, n), jnp.argmax(hit, axis=1), widths[-1])
-        members = _leaf_members(apply_edit(database, edit), state.deal[leaf])
+        members = _leaf_members(after, state.deal[leaf])
         nodes, gradients, path = list(state.nodes), jnp.int32(0), leaf
         whole = jnp.sum(acceptable_rows(leaf, widths[-1]), dtype=jnp.int32) == widths[-1]
         for level in reversed(range(height + 1)):

@@ -22,8 +22,8 @@ def system(problem: Problem) -> System:
         del key
         return problem.loss.template(database), cost()
 
-    def delete(key, database, edit, state):
-        del key, database, edit
+    def delete(key, before, edit, after, state):
+        del key, before, edit, after
         return state, cost()
 
     return System(

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.types import Domain, Edit, check_finite, num_records, project_finite, replacement
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.baselines.base import (
     Constants,
     Guarantee,
@@ -31,11 +31,10 @@ from dd_jax.baselines.base import (
 from dd_jax.constants import ProblemConstants
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi, risk
+from dd_jax.guarantees import floats, renyi, risk
 from dd_jax.guarantees.convex import Descent, deletion_optimal, fewest_steps
 from dd_jax.plans import conditions
 from dd_jax.plans.numbers import whole
-from dd_jax.types import apply_edit
 
 _GRID = 400
 _ZOOMS = 4
@@ -50,9 +49,9 @@ def privacy_renyi(run: Descent):
     Guarantee: (q, ε₀)-Rényi DP of one release for non-adaptive requests.
     Assumes: η ≤ 1/(λ+β), a start independent of the data. Chien et al. 2024; `thm:chourasia`.
     """
-    shift = checks.product(run.lipschitz, run.records, 1 / run.n)
+    shift = floats.product(run.lipschitz, run.records, 1 / run.n)
     l2 = checks.positive("l2", run.l2)
-    return checks.plain(checks.product(4, run.order, shift, shift, 1 / l2, 1 / run.noise_variance))
+    return floats.plain(floats.product(4, run.order, shift, shift, 1 / l2, 1 / run.noise_variance))
 
 
 def unlearning_renyi(run: Descent, steps):
@@ -74,7 +73,7 @@ def unlearning_renyi(run: Descent, steps):
     steps = checks.steps("steps", steps)
     rate = run.step_size * run.l2
     remains = _inherited(run.order, _slope(run), rate, steps[:-1])
-    return checks.plain(remains * np.exp(-rate * steps[-1] / run.order))
+    return floats.plain(remains * np.exp(-rate * steps[-1] / run.order))
 
 
 def _slope(run: Descent) -> float:
@@ -392,14 +391,13 @@ def system(problem: Problem, calibration: Calibration) -> System:
         state = LangevinState(made.learn(key, database), calibration.before_requests())
         return state, cost(calibration.n * calibration.learn_steps, retrained=1)
 
-    def delete(key: Array, database: PyTree, edit, state: LangevinState):
+    def delete(key: Array, before: PyTree, edit, after: PyTree, state: LangevinState):
         check_planned_edit(edit, calibration.edits_per_request)
-        edited = apply_edit(database, edit)
         steps, served = calibration.next_request(state.served)
         model = noisy_gd.run(
             key,
             state.model,
-            edited,
+            after,
             problem,
             step_size=calibration.step_size,
             noise_variance=calibration.noise_variance,

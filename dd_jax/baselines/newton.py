@@ -16,7 +16,7 @@ from dd_jax import erm
 from dd_jax.baselines.base import Cost, Replaced, cost
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 from dd_jax.guarantees.renyi import gdp_delta
 from dd_jax.types import num_records
 
@@ -77,7 +77,7 @@ def least_float32_noise(problem: Problem) -> float:
     Gradients are of the size of L; what rounding leaves of them moves a minimiser by 1/λ of it.
     """
     constants = problem.constants
-    return checks.least_float32_noise(float(constants.loss.lipschitz or 0) / constants.l2)
+    return floats.least_float32_noise(float(constants.loss.lipschitz or 0) / constants.l2)
 
 
 def slopes(problem: Problem, params: Array, records: PyTree) -> tuple[Array, Array, Array]:

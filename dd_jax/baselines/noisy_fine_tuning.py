@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.baselines.base import Guarantee, System, cost, perturb, project, repeat, root_slope
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import floats, renyi
 from dd_jax.losses import Loss
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def renyi_slope(noise_variance, *, model_clip, gradient_clip, step_size, l2, num
     grown = -math.expm1(num_steps * exponent) / decay
     spread = math.expm1(2 * num_steps * exponent) / math.expm1(2 * exponent)
     distance = 2 * model_clip * left + 2 * gradient_clip * step_size * grown
-    return checks.plain(checks.product(distance, distance, 1 / (2 * noise), 1 / spread))
+    return floats.plain(floats.product(distance, distance, 1 / (2 * noise), 1 / spread))
 
 
 def noise_variance(slope, *, model_clip, gradient_clip, step_size, l2, num_steps) -> float:
@@ -193,11 +193,10 @@ def system(loss: Loss, tuning: Tuning, *, predict) -> System:
         model = _plain(loss, tuning, start, database, tuning.learn_steps, tuning.learn_step_size)
         return model, cost(num_records(database) * tuning.learn_steps, retrained=1)
 
-    def delete(key: Array, database: PyTree, edit, model: PyTree):
-        edited = apply_edit(database, edit)
-        model = fine_tune(key, loss, tuning, model, edited)
+    def delete(key: Array, before: PyTree, edit, after: PyTree, model: PyTree):
+        model = fine_tune(key, loss, tuning, model, after)
         steps = tuning.num_steps + tuning.final_steps
-        return model, cost(num_records(database) * steps)
+        return model, cost(num_records(before) * steps)
 
     return System(
         name="noisy-fine-tuning",

@@ -73,8 +73,8 @@ def system(problem: Problem, plan: Plan, *, delta: float | None = None) -> Syste
     def learn(key, database):
         return made.learn(key, database), cost(plan.learn_gradients, retrained=1)
 
-    def delete(key, database, edit, state):
-        return made.delete(key, database, edit, state), cost(plan.delete_gradients)
+    def delete(key, before, edit, after, state):
+        return made.delete(key, before, edit, after, state), cost(plan.delete_gradients)
 
     return System(
         name=NAMES.get(plan.accountant, "noisy-gd"),

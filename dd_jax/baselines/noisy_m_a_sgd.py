@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.baselines.base import (
     Constants,
     Guarantee,
@@ -32,9 +33,8 @@ from dd_jax.baselines.base import (
     replaced,
 )
 from dd_jax.erm import Problem, gradient
-from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
-from dd_jax.types import Edit, apply_edit
+from dd_jax.errors import CertificateRefused
+from dd_jax.types import Edit
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def calibrate(
     rho = float(checks.positive("stability", stability))
     if rho > 1:
         raise CertificateRefused(f"stability = {rho:g}; a total variation is at most 1.")
-    if batch > n:
-        raise InputError(f"batch_size = {batch}; a batch holds at most n = {n} rows.")
+    checks.whole("batch_size", batch, least=1, most=n)
     big_g, diameter = constants.lipschitz, constants.diameter
     needed = max(1, math.ceil((rho * n) ** 2 / (16 * batch**2)))
     accurate = max(
@@ -162,16 +161,15 @@ def system(problem: Problem, calibration: Calibration) -> System:
         (model, _), history = jax.lax.scan(body, (start, start), jnp.arange(made.num_steps))
         return State(model, history), cost(made.num_steps * made.batch_size, retrained=1)
 
-    def delete(key, database, edit, state):
-        check_planned(database, made.n)
+    def delete(key, before, edit, after, state):
+        check_planned(before, made.n)
         # Refuse what the meter cannot hold: every step compared and run anew.
         cost(made.num_steps * (2 * edit.index.shape[0] + made.batch_size))
         accept_key, run_key = jax.random.split(key)
-        differences, hits = _differences(problem, made, database, edit, state.history)
+        differences, hits = _differences(problem, made, before, edit, state.history)
         rejected = _rejected(accept_key, made, state.history.noises, differences)
         first = jnp.where(jnp.any(rejected), jnp.argmax(rejected), made.num_steps)
-        edited = apply_edit(database, edit)
-        state = _rerun(run_key, problem, made, edited, state, differences, first)
+        state = _rerun(run_key, problem, made, after, state, differences, first)
         return state, _request_cost(made, hits, first)
 
     return System(

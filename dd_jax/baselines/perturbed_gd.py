@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from dd_jax import checks
 from dd_jax.baselines.base import (
     Constants,
     Guarantee,
@@ -30,8 +31,7 @@ from dd_jax.baselines.base import (
 )
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
-from dd_jax.types import apply_edit, publish_model
+from dd_jax.types import publish_model
 
 Form = Literal["published", "best"]
 
@@ -301,9 +301,9 @@ def system(problem: Problem, calibration: Calibration) -> System:
         spent = cost(made.n * made.learn_steps, retrained=1)
         return (params if made.secret else noisy(key, params)), spent
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         check_planned_edit(edit, made.edits_per_request)
-        params = move(state, apply_edit(database, edit), made.delete_steps)
+        params = move(state, after, made.delete_steps)
         return (params if made.secret else noisy(key, params)), cost(made.n * made.delete_steps)
 
     return System(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.baselines.base import (
     Guarantee,
     System,
@@ -30,12 +30,11 @@ from dd_jax.baselines.base import (
 )
 from dd_jax.baselines.langevin import Calibration, run_of, settings_of
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, convex
+from dd_jax.guarantees import convex, floats
 from dd_jax.guarantees.convex import Descent
 from dd_jax.losses import null_records
 from dd_jax.plans.numbers import whole
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 # --- calibration ---------------------------------------------------------------------------------
 
@@ -101,9 +100,7 @@ def calibrate(
         step_size=step_size,
     )
     settings = settings_of(problem, run, learn_epochs)
-    batch_size = int(checks.count("batch_size", batch_size))
-    if batch_size > n:
-        raise InputError(f"batch_size = {batch_size} is above n = {n}; give at most n.")
+    batch_size = checks.whole("batch_size", batch_size, least=1, most=n)
     root = root_slope(epsilon, delta)
     requests = int(checks.count("requests", requests))
     unconverged = 0.0
@@ -135,10 +132,10 @@ def unlearning_renyi(order, distance, contraction, noise_variance, step_size, st
     Assumes: c-Lipschitz steps. Chien et al. 2024b; the sharper form is the one of their code.
     """
     steps = checks.count("steps", steps)
-    scale = checks.product(checks.order(order), distance, distance, 1 / (2 * step_size))
+    scale = floats.product(checks.order(order), distance, distance, 1 / (2 * step_size))
     left = contraction ** (2 * steps)
     share = (1 - contraction**2) / (1 - left) if sharp else 1.0
-    return checks.plain(checks.product(scale, 1 / noise_variance, left, share))
+    return floats.plain(floats.product(scale, 1 / noise_variance, left, share))
 
 
 def batch_distance(run: Descent, batch_size: int):
@@ -264,11 +261,10 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
         state = PnsgdState(model, order, calibration.before_requests())
         return state, cost(calibration.n * epochs, retrained=1)
 
-    def delete(key: Array, database: PyTree, edit, state: PnsgdState):
+    def delete(key: Array, before: PyTree, edit, after: PyTree, state: PnsgdState):
         check_planned_edit(edit, calibration.edits_per_request)
-        edited = apply_edit(database, edit)
         epochs, served = calibration.next_request(state.served)
-        model = run(key, state.model, edited, problem, state.order, epochs=epochs, **numbers)
+        model = run(key, state.model, after, problem, state.order, epochs=epochs, **numbers)
         return PnsgdState(model, state.order, served), cost(epochs * calibration.n)
 
     return System(

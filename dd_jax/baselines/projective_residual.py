@@ -78,9 +78,9 @@ def system(problem: Problem) -> System:
         state = ProjectiveState(minimum.params, minimum.params, inverse)
         return state, add_costs(newton.training_cost(minimum, n), cost(hessians=n, solves=1))
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        rows, move = refit_predictions(problem, state, replaced(database, edit))
+        rows, move = refit_predictions(problem, state, replaced(before, edit))
         # Towards the refit's predictions from the model as it is now, not from the fit.
         short = rows @ state.fit + move - rows @ state.model
         model = state.model + jnp.linalg.pinv(rows) @ short

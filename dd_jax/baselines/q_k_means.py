@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.baselines import k_means
 from dd_jax.baselines.base import (
     Guarantee,
@@ -32,8 +33,7 @@ from dd_jax.baselines.base import (
 )
 from dd_jax.baselines.k_means import Points, Seeds, Tally
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 GUARANTEE = Guarantee(
     notion="exact unlearning",
@@ -88,7 +88,7 @@ def calibrate(
     Raises:
         InputError: no spacing reaches the probability, or one too fine for float32 does.
     """
-    _check_balance(balance)
+    checks.positive("balance", balance, most=1)
     k_means.check_sizes(clusters, iterations)
     seeds = float(clusters / checks.count("n", n))
     spread = iterations * math.sqrt(checks.count("dim", dim))
@@ -120,7 +120,7 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
     """
     k_means.check_sizes(clusters, iterations)
     checks.positive("spacing", spacing)
-    _check_balance(balance)
+    checks.positive("balance", balance, most=1)
 
     def train(coins, phases, database):
         n = num_records(database)
@@ -140,16 +140,16 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
         coins = jax.random.bits(key, (2,), jnp.uint32)
         return train(coins, _phases(coins, iterations, database), database)
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        change = replaced(database, edit)
-        phases = _phases(state.coins, iterations, database)
+        change = replaced(before, edit)
+        phases = _phases(state.coins, iterations, before)
         tallies = jax.vmap(lambda counted, start: _exchange(counted, change, start))(
             state.tallies, state.starts
         )
         ends = jnp.concatenate([state.starts[1:], state.model[None]])
         lattices = jax.vmap(round_centroids, in_axes=(0, 0, 0, None, None, None))(
-            tallies, state.starts, phases, num_records(database), spacing, balance
+            tallies, state.starts, phases, num_records(before), spacing, balance
         )
         kept = jax.vmap(lambda end, phase: lattice_points(end, phase, spacing))(ends, phases)
         same = jnp.all(lattices == kept) & _same_seeds(edit.index, change, state)
@@ -159,7 +159,7 @@ def system(*, clusters: int, iterations: int, spacing: float, balance: float = 0
             return state._replace(tallies=tallies), checked
 
         def rerun():
-            anew, training = train(state.coins, phases, apply_edit(database, edit))
+            anew, training = train(state.coins, phases, after)
             return anew, add_costs(checked, training)
 
         return jax.lax.cond(same, keep, rerun)
@@ -236,9 +236,3 @@ def _same_seeds(index: Array, change: Replaced, state: QState) -> Array:
     won = jnp.log(there * so_far) + variates >= state.seeds.scores
     lost = (index[:, None] == state.seeds.rows) & change.accepted[:, None]
     return ~(jnp.any(won) | jnp.any(lost))
-
-
-def _check_balance(balance: float) -> None:
-    """Refuse a γ outside of (0, 1]."""
-    if not 0 < float(checks.positive("balance", balance)) <= 1:
-        raise InputError(f"balance = {balance}; give a number in (0, 1].")

@@ -4,7 +4,6 @@ from dd_jax import noisy_gd
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
 from dd_jax.plans import Plan
-from dd_jax.types import apply_edit
 
 GUARANTEE = Guarantee(
     notion="exact unlearning",
@@ -30,9 +29,9 @@ def system(problem: Problem, plan: Plan) -> System:
     def learn(key, database):
         return made.learn(key, database), cost(plan.learn_gradients, retrained=1)
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del state
-        return learn(key, apply_edit(database, edit))
+        return learn(key, after)
 
     return System(
         name="retraining",

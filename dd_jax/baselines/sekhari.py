@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dd_jax import checks
 from dd_jax.baselines import newton
 from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_labels, replaced
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks
-from dd_jax.types import apply_edit, num_records
+from dd_jax.types import num_records
 
 
 class NewtonState(NamedTuple):
@@ -115,16 +115,16 @@ def system(
         _require_size(database, n)
         return train(database)
 
-    def delete(key, database, edit, state):
+    def delete(key, before, edit, after, state):
         del key
-        change = replaced(database, edit)
+        change = replaced(before, edit)
         edits = state.edits + jnp.sum(change.accepted, dtype=jnp.int32)
         rows = 2 * edit.index.shape[0]
 
         def join():
             return _join(problem, n, change, state, edits), cost(rows, rows, 1)
 
-        return jax.lax.cond(edits > capacity, lambda: train(apply_edit(database, edit)), join)
+        return jax.lax.cond(edits > capacity, lambda: train(after), join)
 
     def publish(key, state):
         draw = jax.random.normal(key, state.model.shape, state.model.dtype)

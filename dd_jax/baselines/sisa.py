@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import noisy_gd
+from dd_jax import checks, noisy_gd
 from dd_jax.baselines import base
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 from dd_jax.losses import Loss, deletion
-from dd_jax.types import Mechanism, apply_edit, num_records
+from dd_jax.types import Mechanism, num_records
 
 
 class Training(NamedTuple):
@@ -95,8 +95,8 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
         spent = jnp.sum(stage_gradients(deal, num_records(database), training, slices))
         return _state(deal, stages), cost(spent, retrained=1)
 
-    def delete(key, database, edit, state):
-        n = num_records(database)
+    def delete(key, before, edit, after, state):
+        n = num_records(before)
         hit, first = _first_slices(hit_places(state.deal, edit.index, n), slices)
         # A request of r rows hits at most r shards: they come first in this order.
         some = jnp.argsort(~hit)[: min(shards, edit.index.shape[0])]
@@ -104,8 +104,7 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
         chosen = jax.tree.map(lambda leaf: leaf[some], kept)
         start = jnp.where(hit, first, slices)
         keys = jax.random.split(key, shards)[some]
-        edited = apply_edit(database, edit)
-        again = train_shards(keys, training, slices, edited, state.deal[some], chosen, start[some])
+        again = train_shards(keys, training, slices, after, state.deal[some], chosen, start[some])
         stages = jax.tree.map(lambda old, new: old.at[some].set(new), kept, again)
         redone = jnp.arange(slices) >= start[:, None]
         gradients = stage_gradients(state.deal, n, training, slices)
@@ -289,8 +288,7 @@ def _guarantee(private: bool) -> Guarantee:
 
 def _check(training: Training, shards: int) -> bool:
     """Refuse what SISA cannot run; whether shards are trained with noise (decides the claim)."""
-    if shards < 2:
-        raise InputError(f"shards = {shards}; SISA needs at least 2.")
+    checks.whole("shards", shards, least=2)
     noisy = bool(checks.nonnegative("noise_multiplier", training.noise_multiplier) > 0)
     if training.problem.clip_norm is None and noisy:
         raise InputError(

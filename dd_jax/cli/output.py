@@ -1,9 +1,20 @@
-"""What commands print: one JSON object, or a readable table."""
+"""What commands say: JSON or text, progress, and in one line what went wrong.
+
+Exit statuses: 0 fine, 1 a claim was refuted, 2 bad input, 3 an error of the program itself, or a
+process of a distributed job that is gone.
+"""
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from dd_jax.errors import InputError, ProcessLost
+
+BAD_INPUT, INTERNAL_ERROR = 2, 3
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -38,7 +49,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*(number(cell) for cell in row))
-    Console(width=None if _is_terminal() else 120).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def number(value: Any) -> str:
@@ -52,7 +63,75 @@ def number(value: Any) -> str:
     return f"{value:.4g}"
 
 
-def _is_terminal() -> bool:
-    import sys
+def count(number: int, noun: str) -> str:
+    """ "1 seed", "2 seeds"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
-    return sys.stdout.isatty()
+
+def say(text: str) -> None:
+    """Progress goes to standard error, so that a pipe gets the result alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(label: str, *, stream=None) -> Iterator[Callable[[int, int], None]]:
+    """A report of (done, total) on standard error, which says at once that the work has begun.
+
+    Compiling takes a while and is silent, so the first line comes before it.
+    """
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty():
+        from dd_jax.sweeps import progress_lines  # not before a command has started JAX
+
+        def line(text: str) -> None:
+            print(text, file=stream, flush=True)
+
+        line(f"{label}: compiling …")
+        yield progress_lines(label, line)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=Console(file=stream)) as bar:
+        task = bar.add_task(f"{label}: compiling …", total=None)
+        yield lambda done, total: bar.update(
+            task, description=label, completed=done, total=total, refresh=True
+        )
+
+
+def reported(label: str, work: Callable[[], int]) -> int:
+    """The exit status of a piece of work; what went wrong is said in one line."""
+    try:
+        return work()
+    except InputError as error:
+        print(f"{label}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        raise  # the reader went away, which is no bad input: see `dd_jax.cli.entry`
+    except OSError as error:
+        print(f"{label}: {error}; name another place.", file=sys.stderr)
+        return BAD_INPUT
+    except MemoryError:
+        print(f"{label}: out of memory; ask for a smaller run.", file=sys.stderr)
+        return BAD_INPUT
+    except ProcessLost as error:
+        print(
+            f"{label}: {error}; start all processes again, whole chunks are kept.", file=sys.stderr
+        )
+        return INTERNAL_ERROR
+    except Exception as error:
+        # Status 1 would say that a claim was refuted.
+        traceback.print_exc()
+        print(
+            f"{label}: internal error, no claim was judged: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
+        return INTERNAL_ERROR

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import tyro
 
-from dd_jax import loss_constants
+from dd_jax import constants
 from dd_jax.cli.output import print_json, print_table
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import InputError
@@ -143,7 +143,7 @@ def _loss(config: Config) -> LossConstants:
     if needed and needed not in options:
         raise InputError(f"{config.loss} needs {_flag(needed)}; give it.")
     try:
-        loss = getattr(loss_constants, config.loss)(**options)
+        loss = getattr(constants, config.loss)(**options)
     except TypeError:
         raise InputError(
             f"{config.loss} does not take all of {', '.join(map(_flag, options))}; "

@@ -43,6 +43,23 @@ def rows(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
     return figure, list(figure.subfigures(count, 1, squeeze=False)[:, 0])
 
 
+def line(
+    axes: Axes,
+    where,
+    value,
+    label: str | None = None,
+    colour: str = BLACK,
+    dashes: Any = SOLID,
+    **look: Any,
+) -> None:
+    """A curve, or a level across the panel where `where` is None."""
+    look |= {"color": colour, "linestyle": dashes, "label": label}
+    if where is None:
+        axes.axhline(float(value), **look)
+    else:
+        axes.plot(where, value, **look)
+
+
 def error_bars(
     axes: Axes,
     where,

@@ -3,20 +3,17 @@
 import csv
 import io
 import math
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
+from dd_jax.cli import options
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
-from dd_jax.cli.output import json_text, number, print_json, print_table
+from dd_jax.cli.options import Switch
+from dd_jax.cli.output import count, json_text, number, print_json, print_table, progress, say
 from dd_jax.errors import InputError
-from dd_jax.intervals import check_confidence, simultaneous
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
+from dd_jax.intervals import check_confidence, mean_over_seeds, simultaneous
 
 
 @dataclass(frozen=True)
@@ -87,61 +84,59 @@ _BOUNDS = {"risk_learned": "risk_bound_learned", "risk_edited": "risk_bound_requ
 def main(config: Config) -> int:
     """Sweep, save and print; returns the exit status."""
     _check(config)
-    print("dd-jax sweep: starting JAX …", file=sys.stderr, flush=True)
-    import jax
+    say("dd-jax sweep: starting JAX …")
+    import jax  # here and below: not before help was asked for, and options were refused
 
-    from dd_jax import data, processes, sharding
-    from dd_jax.sweeps import deletion as deletion_sweep
-    from dd_jax.sweeps import progress, sweep
-    from dd_jax.sweeps.chunks import Stream
+    from dd_jax import data, processes, sharding, sweeps
+    from dd_jax.sweeps import deletion
 
     dataset = data.load(config.data)
-    questions = _questions(config, dataset, sweep.grid, deletion_sweep.Question)
+    questions = _questions(config, dataset)
     start = time.monotonic()
     mesh = config.devices.make_mesh()
-    stream = Stream(config.results / "sweep", config.data, {}, config.chunk, config.resume, mesh)
+    folder = config.results / "sweep"
+    stream = sweeps.Stream(folder, config.data, {}, config.chunk, config.resume, mesh)
 
     def arguments(setting):
-        train, test = deletion_sweep.first_records(dataset, setting.n)
+        train, test = deletion.first_records(dataset, setting.n)
         return sharding.spread(train, mesh), test
 
     def run(settings):
-        label = f"{len(settings)} setting{'s' * (len(settings) != 1)} × {config.seeds} seeds"
-        with progress.shown(label) as tick:
-            return sweep.run(
+        with progress(f"{count(len(settings), 'setting')} × {config.seeds} seeds") as tick:
+            return sweeps.run(
                 stream,
-                deletion_sweep.judged,
+                deletion.judged,
                 jax.random.key(config.seed),
                 config.seeds,
                 settings,
-                traced=deletion_sweep.TRACED,
+                traced=deletion.TRACED,
                 arguments=arguments,
                 at_once=1,  # a setting takes its own number of steps, not the most of all
                 progress=tick,
             )
 
-    rows = _rows(deletion_sweep.answers(questions, run), config)
-    values = _values(config, rows)
-    files = _save(config, rows, values) if processes.is_first() else []
+    values = _values(config, _rows(deletion.answers(questions, run), config))
+    files = _save(config.results, values) if processes.is_first() else []
+    seconds = time.monotonic() - start
     if config.json:
-        print_json(values | {"seconds": round(time.monotonic() - start, 1), "files": files})
+        print_json(values | {"seconds": round(seconds, 1), "files": files})
     else:
-        _print(config, rows)
-        print(f"{time.monotonic() - start:.0f} s; wrote {', '.join(files)}")
+        _print(config, values["rows"])
+        print(f"{seconds:.0f} s; wrote {', '.join(files)}")
     return int(values["verdict"] == "refuted")
 
 
 def _check(config: Config) -> None:
     check_confidence(config.confidence)
-    for name, least in (("requests", 1), ("seeds", 2), ("chunk", 1)):
-        if getattr(config, name) < least:
-            raise InputError(f"--{name} {getattr(config, name)}: give at least {least}.")
-    if config.results.exists() and not config.results.is_dir():
-        raise InputError(f"--results {config.results} is a file; name a folder.")
+    options.require_at_least(config, requests=1, seeds=2, chunk=1)
+    options.require_folder("--results", config.results)
 
 
-def _questions(config: Config, dataset, grid, kind) -> list:
+def _questions(config: Config, dataset) -> list:
     """Every combination of the options that were given."""
+    from dd_jax import sweeps
+    from dd_jax.sweeps.deletion import Question
+
     most, dim = dataset.train.features.shape
     for n in config.records:
         if not 1 <= n <= most:
@@ -149,18 +144,18 @@ def _questions(config: Config, dataset, grid, kind) -> list:
     if config.requests > min(config.records or (most,)):
         raise InputError(f"--requests {config.requests} deletes more records than there are.")
     axes = {name: getattr(config, name) for name in _GRID if getattr(config, name)}
-    base = kind(
+    base = Question(
         data=config.data,
         n=most,
         dim=dim,
         l2=0.05,
         eps_dp=1.0,
         eps_dd=0.1,
-        order=2.0 if config.order is None and config.delta is None else config.order,
+        order=options.order(config),
         delta=config.delta,
         requests=config.requests,
     )
-    return grid(base, n=config.records or (most,), **axes)
+    return sweeps.grid(base, n=config.records or (most,), **axes)
 
 
 def _rows(answers: list, config: Config) -> list[dict[str, Any]]:
@@ -171,8 +166,6 @@ def _rows(answers: list, config: Config) -> list[dict[str, Any]]:
 
 
 def _row(answer, confidence: float) -> dict[str, Any]:
-    from dd_jax.sweeps import means
-
     asked = asdict(answer.question)
     row: dict[str, Any] = {name: asked[name] for name in ("data", "n", "dim", "requests")}
     row |= {f"{name}_asked" if name.startswith("eps") else name: asked[name] for name in _GRID}
@@ -190,10 +183,10 @@ def _row(answer, confidence: float) -> dict[str, Any]:
         "retraining_ratio": plan.learn_steps / plan.delete_steps,
     }
     for name in _MEASURED:
-        found = means.over_seeds(getattr(answer.outcome, name), confidence)
         most = 1.0 if name.startswith("accuracy") else math.inf
-        limits = {end: min(max(float(getattr(found, end)), 0.0), most) for end in ("low", "high")}
-        row |= {name: float(found.value), **{f"{name}_{end}": limits[end] for end in limits}}
+        found = mean_over_seeds(getattr(answer.outcome, name), confidence, least=0.0, most=most)
+        mean, low, high = map(float, found)
+        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return row
 
 
@@ -214,20 +207,17 @@ def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
     }
 
 
-def _save(config: Config, rows: list[dict], values: dict) -> list[str]:
-    from dd_jax.sweeps.store import place
+def _save(folder: Path, values: dict[str, Any]) -> list[str]:
+    from dd_jax.sweeps import store
 
     # Refused settings have fewer columns: take those of a row that ran.
-    columns = list(max(rows, key=len))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    columns = list(max(values["rows"], key=len))
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
-    config.results.mkdir(parents=True, exist_ok=True)
-    files = {"sweep.csv": buffer.getvalue(), "sweep.json": f"{json_text(values)}\n"}
-    for name, content in files.items():
-        place(config.results / name, content.encode())
-    return [str(config.results / name) for name in files]
+    writer.writerows(values["rows"])
+    texts = {"sweep.csv": table.getvalue(), "sweep.json": f"{json_text(values)}\n"}
+    return store.place_texts(folder, texts)
 
 
 # --- the table ----------------------------------------------------------------------------------

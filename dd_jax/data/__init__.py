@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.data import features, fetch
 from dd_jax.data.sources import CIFAR_CAT, CIFAR_SHIP
 from dd_jax.errors import InputError
@@ -74,8 +75,8 @@ def load(name: str, *, test_share: float | None = None) -> Dataset:
             f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))} (files of your own "
             f"are read by dd-jax run)."
         )
-    if test_share is not None and not 0 < test_share < 1:
-        raise InputError(f"test_share = {test_share}; give a share between 0 and 1.")
+    if test_share is not None:
+        checks.fraction("test_share", test_share)
     table = TASKS[name].make()
     held_out = _held_out(name, table, test_share)
     return Dataset(

@@ -7,8 +7,8 @@ Conditions that can be checked are: beyond them a function raises
 
 from dd_jax.guarantees import (
     adaptive,
-    checks,
     convex,
+    floats,
     inference,
     nonconvex,
     renyi,
@@ -17,8 +17,8 @@ from dd_jax.guarantees import (
 
 __all__ = [
     "adaptive",
-    "checks",
     "convex",
+    "floats",
     "inference",
     "nonconvex",
     "renyi",

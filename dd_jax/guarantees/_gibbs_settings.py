@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dd_jax.guarantees import checks
+from dd_jax import checks
+from dd_jax.guarantees import floats
 
 ROUNDING = 1e-12
 
@@ -24,8 +25,8 @@ def start_and_shift(bound, noise_variance, n, edits_per_request, form="tuned"):
     ratio = checks.positive("bound", bound) / checks.positive("noise_variance", noise_variance)
     start = 2 * ratio
     if form == "sharp":
-        start = np.minimum(start, checks.product(0.5, ratio, ratio))
-    return start, checks.product(4, share, ratio)
+        start = np.minimum(start, floats.product(0.5, ratio, ratio))
+    return start, floats.product(4, share, ratio)
 
 
 def recursion(first, log_factor, shift, bias, request):
@@ -33,7 +34,7 @@ def recursion(first, log_factor, shift, bias, request):
     factor = np.exp(log_factor)
     second = factor * (first + shift) + bias
     limit = np.where(factor < 1, (factor * shift + bias) / -np.expm1(log_factor), np.inf)
-    power = checks.times(log_factor, request)
+    power = floats.times(log_factor, request)
     terms = np.where(log_factor == 0, request, np.expm1(power) / np.expm1(log_factor))
     later = np.exp(power) * first + terms * (factor * shift + bias)
     later = np.where(np.isinf(request), np.maximum(second, limit), later)
@@ -46,7 +47,7 @@ def whole_settings(noise_variance, step_size, learn_time, delete_time):
         np.where(time > 0, np.ceil(np.divide(time, step_size) * (1 + ROUNDING)), 0.0)
         for time in (learn_time, delete_time)
     )
-    return NonconvexSettings(*map(checks.plain, (noise_variance, step_size, learn, delete)))
+    return NonconvexSettings(*map(floats.plain, (noise_variance, step_size, learn, delete)))
 
 
 def least_noise(settings, order, lipschitz, n, eps_dp):

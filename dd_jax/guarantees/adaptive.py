@@ -19,8 +19,9 @@ import itertools
 import numpy as np
 from scipy import special
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import floats, renyi
 from dd_jax.guarantees.convex import (
     Descent,
     deletion_optimal,
@@ -42,8 +43,8 @@ def deletion_adaptive_as_stated(eps_dd, eps_dp, adaptivity):
     eps_dd = checks.nonnegative("eps_dd", eps_dd)
     eps_dp = checks.nonnegative("eps_dp", eps_dp)
     adaptivity = checks.steps("adaptivity", adaptivity)
-    seen = np.where(adaptivity == 0, 0.0, checks.product(adaptivity, eps_dp))
-    return checks.plain(eps_dd + seen)
+    seen = np.where(adaptivity == 0, 0.0, floats.product(adaptivity, eps_dp))
+    return floats.plain(eps_dd + seen)
 
 
 def deletion_adaptive(eps_dd, eps_dp, adaptivity):
@@ -63,8 +64,8 @@ def deletion_adaptive_mu(mu_dd, mu_dp, adaptivity):
     mu_dd = checks.nonnegative("mu_dd", mu_dd)
     mu_dp = checks.nonnegative("mu_dp", mu_dp)
     adaptivity = checks.steps("adaptivity", adaptivity)
-    seen = np.where(adaptivity == 0, 0.0, checks.product(np.sqrt(adaptivity), mu_dp))
-    return checks.plain(np.hypot(mu_dd, seen))
+    seen = np.where(adaptivity == 0, 0.0, floats.product(np.sqrt(adaptivity), mu_dp))
+    return floats.plain(np.hypot(mu_dd, seen))
 
 
 def deletion_adaptive_intervals(
@@ -116,7 +117,7 @@ def deletion_runs(eps_dp, request, *, first_inserted=0):
     """
     request, first_inserted = _window(request, first_inserted)
     eps_dp = checks.nonnegative("eps_dp", eps_dp)
-    return checks.plain(checks.product(request - first_inserted, eps_dp))
+    return floats.plain(floats.product(request - first_inserted, eps_dp))
 
 
 # --- records that stay --------------------------------------------------------------------------
@@ -134,14 +135,14 @@ def privacy_adaptive(eps_dp, adaptivity):
     """
     eps_dp = checks.nonnegative("eps_dp", eps_dp)
     adaptivity = checks.steps("adaptivity", adaptivity)
-    return checks.plain(checks.product(adaptivity + 1, eps_dp))
+    return floats.plain(floats.product(adaptivity + 1, eps_dp))
 
 
 def privacy_adaptive_mu(mu_dp, adaptivity):
     """`privacy_adaptive` for Gaussian DP: μ = √(p + 1) μ_dp."""
     mu_dp = checks.nonnegative("mu_dp", mu_dp)
     adaptivity = checks.steps("adaptivity", adaptivity)
-    return checks.plain(checks.product(np.sqrt(adaptivity + 1), mu_dp))
+    return floats.plain(floats.product(np.sqrt(adaptivity + 1), mu_dp))
 
 
 def privacy_adaptive_intervals(
@@ -173,8 +174,8 @@ def privacy_all_releases(run: Descent, learn_steps, delete_steps, requests):
     requests = checks.steps("requests", requests)
     learned = privacy_optimal(run, learn_steps)
     per_request = privacy_optimal(run, delete_steps)
-    later = np.where(requests == 0, 0.0, checks.product(requests, per_request))
-    return checks.plain(learned + later)
+    later = np.where(requests == 0, 0.0, floats.product(requests, per_request))
+    return floats.plain(learned + later)
 
 
 def privacy_run_sum(run: Descent, learn_steps, delete_steps, requests, *, first_inserted=0):
@@ -209,7 +210,7 @@ def steps_with_record(learn_steps, delete_steps, request, first_inserted):
     request, first_inserted = _window(request, first_inserted)
     initial = np.where(first_inserted == 0, learn_steps, delete_steps)
     later = request - 1 - first_inserted
-    return checks.plain(initial + np.where(later == 0, 0.0, checks.product(later, delete_steps)))
+    return floats.plain(initial + np.where(later == 0, 0.0, floats.product(later, delete_steps)))
 
 
 # --- why p matters: erratum E2's recoding requester ---------------------------------------------
@@ -234,7 +235,7 @@ def recoding_leak(order, mu_dp):
         second = order * unlikely + (1 - order) * likely
         value = np.logaddexp(first, second) / (order - 1)
     value = np.where(np.isnan(value), np.inf, value)
-    return checks.plain(np.clip(value, 0.0, 0.5 * checks.product(order, 2 * half, 2 * half)))
+    return floats.plain(np.clip(value, 0.0, 0.5 * floats.product(order, 2 * half, 2 * half)))
 
 
 def recoding_leak_staying(order, mu_dp):
@@ -268,5 +269,5 @@ def _intervals(learn_steps, delete_steps, request, observed, first_inserted):
     seen = np.unique(checks.steps("observed", observed))
     seen = [*seen[(first_inserted <= seen) & (seen < request)], request - 1]
     first = steps_with_record(learn_steps, delete_steps, seen[0] + 1, first_inserted)
-    later = (checks.product(b - a, delete_steps) for a, b in itertools.pairwise(seen))
+    later = (floats.product(b - a, delete_steps) for a, b in itertools.pairwise(seen))
     return [first, *later]

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import floats, renyi
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Descent:
             "records": checks.count("records", self.records),
         }
         for name, value in checked.items():
-            object.__setattr__(self, name, checks.plain(value))
+            object.__setattr__(self, name, floats.plain(value))
 
     def strictly_stable(self) -> None:
         """Refuse unless η < 1/(λ+β), which the paper's proof needs."""
@@ -83,7 +84,7 @@ def privacy_lipschitz(run: Descent, steps):
     Assumes: L-Lipschitz (or clipped) gradients; replace-one. `thm:abadi`.
     """
     steps = checks.steps("steps", steps)
-    return checks.plain(checks.product(*_square_over_noise(run), run.step_size, steps))
+    return floats.plain(floats.product(*_square_over_noise(run), run.step_size, steps))
 
 
 def privacy_convex(run: Descent, steps):
@@ -96,8 +97,8 @@ def privacy_convex(run: Descent, steps):
     `thm:chourasia`; looser than `privacy_lipschitz` for few steps.
     """
     run.strictly_stable()
-    decay = checks.product(0.5, run.step_size, run.l2, checks.steps("steps", steps))
-    return checks.plain(checks.product(4, _scale(run, run.l2), -np.expm1(-decay)))
+    decay = floats.product(0.5, run.step_size, run.l2, checks.steps("steps", steps))
+    return floats.plain(floats.product(4, _scale(run, run.l2), -np.expm1(-decay)))
 
 
 def privacy_paper(run: Descent, steps):
@@ -106,7 +107,7 @@ def privacy_paper(run: Descent, steps):
     Guarantee: (q, ε)-Rényi DP of the last model.
     Assumes: what `privacy_convex` assumes. `thm:abadi`, `thm:chourasia`.
     """
-    return checks.plain(np.minimum(privacy_lipschitz(run, steps), privacy_convex(run, steps)))
+    return floats.plain(np.minimum(privacy_lipschitz(run, steps), privacy_convex(run, steps)))
 
 
 def privacy_unrelaxed(run: Descent, steps):
@@ -120,9 +121,9 @@ def privacy_unrelaxed(run: Descent, steps):
     """
     run.strictly_stable()
     rate = log_sobolev(run.step_size, run.l2)
-    decay = checks.product(rate, run.step_size, checks.steps("steps", steps))
-    convex = checks.product(2, _scale(run, rate), -np.expm1(-decay))
-    return checks.plain(np.minimum(convex, privacy_lipschitz(run, steps)))
+    decay = floats.product(rate, run.step_size, checks.steps("steps", steps))
+    convex = floats.product(2, _scale(run, rate), -np.expm1(-decay))
+    return floats.plain(np.minimum(convex, privacy_lipschitz(run, steps)))
 
 
 def privacy_optimal(run: Descent, steps):
@@ -137,7 +138,7 @@ def privacy_optimal(run: Descent, steps):
     """
     run.stable()
     exponent = contraction_exponent(run.step_size, run.l2, checks.steps("steps", steps))
-    return checks.plain(checks.product(_supremum(run), np.tanh(-exponent / 2)))
+    return floats.plain(floats.product(_supremum(run), np.tanh(-exponent / 2)))
 
 
 def privacy_optimal_mu(run: Descent, steps):
@@ -171,8 +172,8 @@ def deletion_paper(run: Descent, steps):
     `thm:data_deletion_convex`.
     """
     before = privacy_convex(run, np.inf)
-    kept = checks.decay(0.5, run.step_size, run.l2, checks.steps("steps", steps))
-    return checks.plain(checks.product(before, kept))
+    kept = floats.decay(0.5, run.step_size, run.l2, checks.steps("steps", steps))
+    return floats.plain(floats.product(before, kept))
 
 
 def deletion_unrelaxed(run: Descent, steps, present=np.inf):
@@ -188,8 +189,8 @@ def deletion_unrelaxed(run: Descent, steps, present=np.inf):
     """
     before = privacy_unrelaxed(run, present)
     rate = log_sobolev(run.step_size, run.l2)
-    kept = checks.decay(2, rate, run.step_size, checks.steps("steps", steps))
-    return checks.plain(checks.product(before, kept))
+    kept = floats.decay(2, rate, run.step_size, checks.steps("steps", steps))
+    return floats.plain(floats.product(before, kept))
 
 
 def deletion_optimal(run: Descent, steps, present=np.inf):
@@ -216,8 +217,8 @@ def deletion_optimal(run: Descent, steps, present=np.inf):
     with np.errstate(all="ignore"):
         share = np.minimum(came / -np.expm1(2 * exponent(present + steps)), 1.0)
     share = np.where(present == 0, 0.0, share)
-    kept = checks.power(2 * exponent(steps))
-    return checks.plain(checks.product(_supremum(run), came, share, kept))
+    kept = floats.power(2 * exponent(steps))
+    return floats.plain(floats.product(_supremum(run), came, share, kept))
 
 
 def deletion_optimal_mu(run: Descent, steps, present=np.inf):
@@ -246,7 +247,7 @@ def least_noise(bound: Callable, run: Descent, eps, steps=np.inf):
     unit = bound(replace(run, noise_variance=1.0), steps)
     eps = checks.positive("eps", eps)
     up = 1 + 16 * np.finfo(np.float64).eps  # so that the bound at this σ² is at most eps
-    return checks.plain(checks.product(unit, up, _inverse(eps)))
+    return floats.plain(floats.product(unit, up, _inverse(eps)))
 
 
 def fewest_steps(bound: Callable, run: Descent, eps, present=np.inf):
@@ -264,13 +265,13 @@ def fewest_steps(bound: Callable, run: Descent, eps, present=np.inf):
     known = {} if bound is deletion_paper else {"present": present}
     start = bound(run, 0, **known)
     with np.errstate(all="ignore"):
-        inverse = checks.product(start, 1 / eps, -np.expm1(log_x)) + np.exp(log_x)
+        inverse = floats.product(start, 1 / eps, -np.expm1(log_x)) + np.exp(log_x)
         steps = np.ceil(np.log(inverse) / rate)
     steps = np.where(np.isnan(steps), np.inf, np.maximum(steps, 0.0))
     for _ in range(2):  # rounding may have put the ceiling one off, either way
         steps = np.where(bound(run, steps, **known) > eps, steps + 1, steps)
     fewer = np.maximum(steps - 1, 0.0)
-    return checks.plain(np.where(bound(run, fewer, **known) <= eps, fewer, steps))
+    return floats.plain(np.where(bound(run, fewer, **known) <= eps, fewer, steps))
 
 
 def _fall(bound, run, present):
@@ -283,9 +284,9 @@ def _fall(bound, run, present):
         )
         return -2 * log_c, 2 * past
     if bound is deletion_unrelaxed:
-        return checks.product(2, log_sobolev(run.step_size, run.l2), run.step_size), -np.inf
+        return floats.product(2, log_sobolev(run.step_size, run.l2), run.step_size), -np.inf
     if bound is deletion_paper and np.all(np.isinf(present)):
-        return checks.product(0.5, run.step_size, run.l2), -np.inf
+        return floats.product(0.5, run.step_size, run.l2), -np.inf
     raise InputError(
         f"{getattr(bound, '__name__', bound)} has no known fewest steps with present = {present}; "
         f"give deletion_optimal or deletion_unrelaxed, or deletion_paper without present."
@@ -317,7 +318,7 @@ def log_sobolev(step_size, l2):
 
 def contraction_exponent(step_size, l2, num_steps):
     """K log(1 - ηλ), so that c^K is its exp and 1 - c^K minus its expm1; c⁰ = 1 even for c = 0."""
-    product = np.clip(checks.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
+    product = np.clip(floats.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
     with np.errstate(all="ignore"):
         log_c = np.log1p(-product)
         exponent = num_steps * log_c
@@ -329,12 +330,12 @@ def contraction_exponent(step_size, l2, num_steps):
 
 def _supremum(run):
     """q L² r² (2 - ηλ) / (λ σ² n²): `privacy_optimal` for any number of steps."""
-    return checks.product(2 - np.clip(run.step_size * run.l2, 0.0, 1.0), _scale(run, run.l2))
+    return floats.product(2 - np.clip(run.step_size * run.l2, 0.0, 1.0), _scale(run, run.l2))
 
 
 def _scale(run, rate):
     """q L² r² / (rate σ² n²)."""
-    return checks.product(*_square_over_noise(run), _inverse(checks.positive("l2", rate)))
+    return floats.product(*_square_over_noise(run), _inverse(checks.positive("l2", rate)))
 
 
 def _square_over_noise(run):

@@ -5,7 +5,8 @@ Advantage is P[test = 1 | H₀] - P[test = 1 | H₁], at most the total variatio
 
 import numpy as np
 
-from dd_jax.guarantees import checks, renyi
+from dd_jax import checks
+from dd_jax.guarantees import floats, renyi
 
 
 def advantage_soundness(order, eps):
@@ -44,7 +45,7 @@ def advantage_neighbours(eps):
     neighbouring runs; not for the non-convex one, which compares with the Gibbs law. Erratum E7.
     """
     eps = checks.nonnegative("eps", eps)
-    return checks.plain(np.minimum(np.sqrt(checks.product(0.5, eps)), 1.0))
+    return floats.plain(np.minimum(np.sqrt(floats.product(0.5, eps)), 1.0))
 
 
 def advantage_neighbours_linear(order, eps):
@@ -56,7 +57,7 @@ def advantage_neighbours_linear(order, eps):
     their adaptive forms. Erratum E7. `advantage_gdp` is smaller where it applies.
     """
     eps = checks.nonnegative("eps", eps)
-    return advantage_neighbours(checks.product(eps, 1 / checks.order(order)))
+    return advantage_neighbours(floats.product(eps, 1 / checks.order(order)))
 
 
 def advantage_gdp(mu):
@@ -92,7 +93,7 @@ def epsilon_from_advantage_neighbours(order, advantage):
     """The ε below which a bound linear in the order, between the hypotheses, is refuted: 2 q a²."""
     order = checks.order(order)
     advantage = checks.probability("advantage", advantage)
-    return checks.plain(2 * order * advantage**2)
+    return floats.plain(2 * order * advantage**2)
 
 
 def epsilon_from_advantage_gdp(order, advantage):
@@ -130,7 +131,7 @@ def privacy_necessary(order, eps):
 
     Guarantee: not both of the tests of `thm:dp_necessary` have a larger advantage.
     """
-    return checks.plain(np.sqrt(advantage_soundness(order, eps)))
+    return floats.plain(np.sqrt(advantage_soundness(order, eps)))
 
 
 def _advantage(order, eps, log_prefactor):
@@ -139,14 +140,14 @@ def _advantage(order, eps, log_prefactor):
     with np.errstate(all="ignore"):
         pinsker = np.sqrt(2 * eps)
         hoelder = np.expm1(eps * ((order - 1) / order) + log_prefactor)
-    return checks.plain(np.clip(np.minimum(pinsker, hoelder), 0.0, 1.0))
+    return floats.plain(np.clip(np.minimum(pinsker, hoelder), 0.0, 1.0))
 
 
 def _threshold(order, advantage, log_prefactor):
     """The inverse of `_advantage` in ε."""
     advantage = checks.probability("advantage", advantage)
     hoelder = (np.log1p(advantage) - log_prefactor) * (order / (order - 1))
-    return checks.plain(np.maximum(advantage**2 / 2, hoelder))
+    return floats.plain(np.maximum(advantage**2 / 2, hoelder))
 
 
 def _log_prefactor_paper(order):

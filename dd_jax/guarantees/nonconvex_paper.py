@@ -5,8 +5,9 @@ M = λ+β, B = exp(4b/σ²).
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 from dd_jax.guarantees._gibbs_settings import (
     ROUNDING,
     least_noise,
@@ -17,7 +18,7 @@ from dd_jax.guarantees._gibbs_settings import (
 )
 
 
-@checks.quiet
+@floats.quiet
 def gibbs_divergence_paper(
     order, l2, smoothness, bound, noise_variance, dim, step_size, num_steps, initial_divergence
 ):
@@ -30,12 +31,12 @@ def gibbs_divergence_paper(
     `thm:convergence`.
     """
     rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
-    kept = checks.order(order) * np.exp(-checks.times(rate, checks.steps("num_steps", num_steps)))
+    kept = checks.order(order) * np.exp(-floats.times(rate, checks.steps("num_steps", num_steps)))
     start = checks.nonnegative("initial_divergence", initial_divergence)
-    return checks.plain_bound(checks.product(kept, start) + bias)
+    return floats.plain_bound(floats.product(kept, start) + bias)
 
 
-@checks.quiet
+@floats.quiet
 def step_size_limit_paper(order, l2, smoothness, bound, noise_variance, dim, eps_dd):
     """The largest step size of the paper's non-convex deletion theorem.
 
@@ -45,12 +46,12 @@ def step_size_limit_paper(order, l2, smoothness, bound, noise_variance, dim, eps
     """
     order, dim = checks.order(order), checks.count("dim", dim)
     share = np.minimum(checks.positive("eps_dd", eps_dd) / dim, 1 / order)
-    return checks.plain(
+    return floats.plain(
         _converging_paper(order, l2, smoothness, bound, noise_variance) * order * share
     )
 
 
-@checks.quiet
+@floats.quiet
 def deletion_nonconvex_paper(
     order,
     l2,
@@ -79,15 +80,15 @@ def deletion_nonconvex_paper(
     """
     rate, bias = _rate_paper(order, l2, smoothness, bound, noise_variance, dim, step_size)
     log_order = np.log(checks.order(order))
-    learn = log_order - checks.times(rate, checks.steps("learn_steps", learn_steps))
-    delete = log_order - checks.times(rate, checks.steps("delete_steps", delete_steps))
+    learn = log_order - floats.times(rate, checks.steps("learn_steps", learn_steps))
+    delete = log_order - floats.times(rate, checks.steps("delete_steps", delete_steps))
     start, shift = start_and_shift(bound, noise_variance, n, edits_per_request)
     first = np.exp(learn) * start + bias
     eps = recursion(first, delete, shift, bias, checks.steps("request", request))
-    return checks.plain_bound(eps)
+    return floats.plain_bound(eps)
 
 
-@checks.quiet
+@floats.quiet
 def settings_nonconvex_paper(
     order,
     l2,
@@ -120,11 +121,11 @@ def settings_nonconvex_paper(
     learn = np.maximum(np.log(2 * order * start / eps_dd), 0)
     delete = np.log(2 * order * (1 + shift / eps_dd))
     return whole_settings(
-        noise_variance, step_size, checks.times(time, learn), checks.times(time, delete)
+        noise_variance, step_size, floats.times(time, learn), floats.times(time, delete)
     )
 
 
-@checks.quiet
+@floats.quiet
 def noise_nonconvex_paper(
     order, lipschitz, l2, smoothness, bound, n, dim, eps_dp, eps_dd, edits_per_request=1
 ):

@@ -12,8 +12,9 @@ M = λ+β, κ = M/λ.
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 from dd_jax.guarantees._gibbs_settings import (
     least_noise,
     recursion,
@@ -26,7 +27,7 @@ FORMS = ("tuned", "refined", "sharp")
 _LOG_2 = np.log(2)
 
 
-@checks.quiet
+@floats.quiet
 def gibbs_divergence_tuned(
     order,
     l2,
@@ -51,14 +52,14 @@ def gibbs_divergence_tuned(
     Tightens `thm:convergence` through `lem:lsi_perturbation` (erratum E5).
     """
     rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
-    exponent = -checks.times(rate, checks.steps("num_steps", num_steps))
+    exponent = -floats.times(rate, checks.steps("num_steps", num_steps))
     start = checks.nonnegative("initial_divergence", initial_divergence)
     built = -np.expm1(exponent) if form == "sharp" else 1.0
-    kept = checks.product(checks.order(order), np.exp(exponent), start)
-    return checks.plain_bound(kept + bias * built)
+    kept = floats.product(checks.order(order), np.exp(exponent), start)
+    return floats.plain_bound(kept + bias * built)
 
 
-@checks.quiet
+@floats.quiet
 def deletion_nonconvex_tuned(
     order,
     l2,
@@ -90,16 +91,16 @@ def deletion_nonconvex_tuned(
     rate, bias = _rate_tuned(order, l2, smoothness, bound, noise_variance, dim, step_size, form)
     start, shift = start_and_shift(bound, noise_variance, n, edits_per_request, form)
     order = checks.order(order)
-    learn = -checks.times(rate, checks.steps("learn_steps", learn_steps))
-    delete = -checks.times(rate, checks.steps("delete_steps", delete_steps))
+    learn = -floats.times(rate, checks.steps("learn_steps", learn_steps))
+    delete = -floats.times(rate, checks.steps("delete_steps", delete_steps))
     built = (-np.expm1(learn), -np.expm1(delete)) if form == "sharp" else (1.0, 1.0)
     first = np.exp(learn) * order * start + bias * built[0]
     request = checks.steps("request", request)
     eps = recursion(first, delete, order * shift, bias * built[1], request)
-    return checks.plain_bound(eps)
+    return floats.plain_bound(eps)
 
 
-@checks.quiet
+@floats.quiet
 def settings_nonconvex_tuned(
     order,
     l2,
@@ -152,11 +153,11 @@ def settings_nonconvex_tuned(
     step_size = np.exp(log_speed - log_scale) / curvature
     time = np.exp(log_scale) / (2 * slack * curvature)
     return whole_settings(
-        noise_variance, step_size, checks.times(time, learn), checks.times(time, delete)
+        noise_variance, step_size, floats.times(time, learn), floats.times(time, delete)
     )
 
 
-@checks.quiet
+@floats.quiet
 def noise_nonconvex_tuned(
     order,
     lipschitz,

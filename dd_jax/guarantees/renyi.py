@@ -8,8 +8,9 @@ Q is at least as hard as telling N(0, 1) from N(μ, 1); it implies R_q ≤ qμ²
 import numpy as np
 from scipy import special
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 
 _LEGENDRE_NODES, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -22,7 +23,7 @@ def renyi_shift(order, shift, variance):
     order = checks.order(order)
     shift = np.abs(checks.numbers("shift", shift))
     inverse = 1 / checks.positive("variance", variance)
-    return checks.plain(checks.product(0.5, order, shift, shift, inverse))
+    return floats.plain(floats.product(0.5, order, shift, shift, inverse))
 
 
 def renyi_normal(order, mean_first, variance_first, mean_second, variance_second):
@@ -38,7 +39,7 @@ def renyi_normal(order, mean_first, variance_first, mean_second, variance_second
     shift = checks.numbers("mean_first", mean_first) - checks.numbers("mean_second", mean_second)
     with np.errstate(all="ignore"):
         whitened, excess = shift / np.sqrt(first), (second - first) / first
-    return checks.plain(_renyi_whitened(order, whitened**2, excess))
+    return floats.plain(_renyi_whitened(order, whitened**2, excess))
 
 
 def renyi_gaussian(order, mean_first, covariance_first, mean_second, covariance_second):
@@ -59,7 +60,7 @@ def renyi_gaussian(order, mean_first, covariance_first, mean_second, covariance_
     excess, axes = np.linalg.eigh(np.linalg.solve(root, np.swapaxes(half, -1, -2)))
     whitened = np.linalg.solve(root, shift[..., None])
     whitened = np.squeeze(np.swapaxes(axes, -1, -2) @ whitened, -1)
-    return checks.plain(_renyi_whitened(order[..., None], whitened**2, excess).sum(-1))
+    return floats.plain(_renyi_whitened(order[..., None], whitened**2, excess).sum(-1))
 
 
 def _renyi_whitened(order, squared_shift, excess):
@@ -88,7 +89,7 @@ def renyi_bounded_perturbation(perturbation, noise_variance):
     """
     perturbation = checks.nonnegative("perturbation", perturbation)
     inverse = 1 / checks.positive("noise_variance", noise_variance)
-    return checks.plain(checks.product(2, perturbation, inverse))
+    return floats.plain(floats.product(2, perturbation, inverse))
 
 
 # --- composition and triangles -----------------------------------------------------------------
@@ -96,7 +97,7 @@ def renyi_bounded_perturbation(perturbation, noise_variance):
 
 def compose_renyi(*epsilons):
     """R_q of several releases, each ε_j given those before it: Σ ε_j."""
-    return checks.plain(sum(checks.nonnegative("epsilon", e) for e in epsilons))
+    return floats.plain(sum(checks.nonnegative("epsilon", e) for e in epsilons))
 
 
 def compose_gdp(*mus):
@@ -104,13 +105,13 @@ def compose_gdp(*mus):
     total = np.float64(0.0)
     for mu in mus:
         total = np.hypot(total, checks.nonnegative("mu", mu))
-    return checks.plain(total)
+    return floats.plain(total)
 
 
 def weak_triangle(eps_first, eps_infinite):
     """R_q(P‖Q) ≤ R_q(P‖M) + R_∞(M‖Q) for every M. `thm:triangle_inequality`."""
     eps_first = checks.nonnegative("eps_first", eps_first)
-    return checks.plain(eps_first + checks.nonnegative("eps_infinite", eps_infinite))
+    return floats.plain(eps_first + checks.nonnegative("eps_infinite", eps_infinite))
 
 
 def at_lower_order(order, eps, lower_order):
@@ -122,14 +123,14 @@ def at_lower_order(order, eps, lower_order):
             f"a bound at order {np.min(order):g} says nothing at order {np.max(lower):g}; "
             f"give lower_order ≤ order."
         )
-    return checks.plain(eps + 0 * (order + lower))
+    return floats.plain(eps + 0 * (order + lower))
 
 
 def linear_at_order(order, eps, new_order):
     """R_{q'} for any q' given a *linear* claim R_q ≤ ε at order q: ε q'/q."""
     slope = 1 / checks.order(order)
     eps = checks.nonnegative("eps", eps)
-    return checks.plain(checks.product(eps, slope, checks.order(new_order)))
+    return floats.plain(floats.product(eps, slope, checks.order(new_order)))
 
 
 # --- Rényi to (ε, δ) ----------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def epsilon_simple(order, eps, delta):
     order, delta = checks.order(order), checks.delta(delta)
     eps = checks.nonnegative("eps", eps)
     with np.errstate(all="ignore"):
-        return checks.plain(eps - np.log(delta) / (order - 1))
+        return floats.plain(eps - np.log(delta) / (order - 1))
 
 
 def epsilon_tight(order, eps, delta):
@@ -150,7 +151,7 @@ def epsilon_tight(order, eps, delta):
     """
     order, delta = checks.order(order), checks.delta(delta)
     eps = checks.nonnegative("eps", eps)
-    return checks.plain(np.maximum(eps + _tight_overhead(order, delta), 0.0))
+    return floats.plain(np.maximum(eps + _tight_overhead(order, delta), 0.0))
 
 
 def _tight_overhead(order, delta):
@@ -165,7 +166,7 @@ def delta_simple(order, eps, epsilon):
     order = checks.order(order)
     eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
     with np.errstate(all="ignore"):
-        return checks.plain(_delta((order - 1) * (eps - epsilon), epsilon))
+        return floats.plain(_delta((order - 1) * (eps - epsilon), epsilon))
 
 
 def delta_tight(order, eps, epsilon):
@@ -174,13 +175,13 @@ def delta_tight(order, eps, epsilon):
     eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
     with np.errstate(all="ignore"):
         exponent = (order - 1) * (eps - epsilon + np.log((order - 1) / order)) - np.log(order)
-        return checks.plain(_delta(exponent, epsilon))
+        return floats.plain(_delta(exponent, epsilon))
 
 
 def _delta(exponent, epsilon):
     """e^exponent, at most 1, and 0 at ε = ∞ alone."""
     delta = np.exp(np.minimum(np.where(np.isnan(exponent), 0.0, exponent), 0.0))
-    return np.where(np.isinf(epsilon), delta, checks.rounded_up(delta))
+    return np.where(np.isinf(epsilon), delta, floats.rounded_up(delta))
 
 
 def epsilon_dp_accounting(orders, eps, delta):
@@ -204,7 +205,7 @@ def epsilon_dp_accounting(orders, eps, delta):
 def epsilon_simple_linear(slope, delta):
     """`epsilon_simple` at the best order for a linear claim R_q ≤ qρ: ρ + 2√(ρ log(1/δ))."""
     slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
-    return checks.plain(slope + 2 * np.sqrt(slope) * np.sqrt(-np.log(delta)))
+    return floats.plain(slope + 2 * np.sqrt(slope) * np.sqrt(-np.log(delta)))
 
 
 def epsilon_tight_linear(slope, delta):
@@ -214,15 +215,15 @@ def epsilon_tight_linear(slope, delta):
     """
     slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
     order = 1 + _best_order_minus_one(slope, delta)
-    value = np.maximum(checks.product(slope, order) + _tight_overhead(order, delta), 0.0)
+    value = np.maximum(floats.product(slope, order) + _tight_overhead(order, delta), 0.0)
     simple = slope + 2 * np.sqrt(slope) * np.sqrt(-np.log(delta))
-    return checks.plain(np.where(slope == 0, 0.0, np.fmin(value, simple)))
+    return floats.plain(np.where(slope == 0, 0.0, np.fmin(value, simple)))
 
 
 def best_order_linear(slope, delta):
     """The order at which `epsilon_tight` is least for a linear claim R_q ≤ qρ, ρ > 0."""
     slope, delta = checks.positive("slope", slope), checks.delta(delta)
-    return checks.plain(1 + _best_order_minus_one(slope, delta))
+    return floats.plain(1 + _best_order_minus_one(slope, delta))
 
 
 def _best_order_minus_one(slope, delta):
@@ -244,7 +245,7 @@ def _best_order_minus_one(slope, delta):
 def renyi_from_gdp(order, mu):
     """R_q ≤ q μ²/2 for every μ-GDP pair, both ways."""
     mu = checks.nonnegative("mu", mu)
-    return checks.plain(checks.product(0.5, checks.order(order), mu, mu))
+    return floats.plain(floats.product(0.5, checks.order(order), mu, mu))
 
 
 def gdp_from_linear_renyi(order, eps):
@@ -254,18 +255,18 @@ def gdp_from_linear_renyi(order, eps):
     `deletion_optimal`, `privacy_lipschitz`); a Rényi bound by itself does not imply it.
     """
     slope = 2 / checks.order(order)
-    return checks.plain(np.sqrt(checks.product(slope, checks.nonnegative("eps", eps))))
+    return floats.plain(np.sqrt(floats.product(slope, checks.nonnegative("eps", eps))))
 
 
 def advantage_from_gdp(mu):
     """The best test's advantage (total variation) between N(0,1) and N(μ,1): 2Φ(μ/2) - 1."""
-    return checks.plain(special.erf(checks.product(np.sqrt(0.125), checks.nonnegative("mu", mu))))
+    return floats.plain(special.erf(floats.product(np.sqrt(0.125), checks.nonnegative("mu", mu))))
 
 
 def gdp_from_advantage(advantage):
     """The μ whose best advantage is this: μ = 2Φ⁻¹((1 + a)/2); a μ-GDP claim below it is false."""
     advantage = checks.probability("advantage", advantage)
-    return checks.plain(2 * np.sqrt(2) * special.erfinv(advantage))
+    return floats.plain(2 * np.sqrt(2) * special.erfinv(advantage))
 
 
 def gdp_delta(mu, epsilon):
@@ -273,7 +274,7 @@ def gdp_delta(mu, epsilon):
     mu = checks.nonnegative("mu", mu)
     epsilon = checks.nonnegative("epsilon", epsilon)
     delta = np.exp(_gdp_log_delta(mu, epsilon))
-    return checks.plain(np.where((mu == 0) | np.isinf(epsilon), delta, checks.rounded_up(delta)))
+    return floats.plain(np.where((mu == 0) | np.isinf(epsilon), delta, floats.rounded_up(delta)))
 
 
 def gdp_epsilon(mu, delta):
@@ -289,8 +290,8 @@ def gdp_epsilon(mu, delta):
             above = _gdp_log_delta(mu, middle) > target
             low, high = np.where(above, middle, low), np.where(above, high, middle)
     enough = _gdp_log_delta(mu, np.zeros_like(mu)) <= target
-    high = np.where(np.isinf(mu), np.inf, checks.rounded_up(high))
-    return checks.plain(np.where(enough, 0.0, high))
+    high = np.where(np.isinf(mu), np.inf, floats.rounded_up(high))
+    return floats.plain(np.where(enough, 0.0, high))
 
 
 def gdp_from_epsilon_delta(epsilon, delta):
@@ -304,7 +305,7 @@ def gdp_from_epsilon_delta(epsilon, delta):
         middle = (low + high) / 2
         above = _gdp_log_delta(np.exp(middle), epsilon) > target
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return checks.plain(np.where(np.isinf(epsilon), np.inf, np.exp(low)))
+    return floats.plain(np.where(np.isinf(epsilon), np.inf, np.exp(low)))
 
 
 def _gdp_log_delta(mu, epsilon):

@@ -10,8 +10,9 @@ order does not matter here. What depends on the constants of the problem alone t
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import checks
+from dd_jax.guarantees import floats
 from dd_jax.guarantees.convex import Descent
 
 _ROUNDING = 1e-14
@@ -21,7 +22,7 @@ _EXACT_REQUESTS = 200  # requests iterated one by one before the chord bound tak
 # --- convex losses: the recursion -----------------------------------------------------------------
 
 
-@checks.quiet
+@floats.quiet
 def minimiser_shift(lipschitz, l2, n, edits_per_request=1):
     """How far replacing r records can move the minimiser of ℒ.
 
@@ -33,10 +34,10 @@ def minimiser_shift(lipschitz, l2, n, edits_per_request=1):
     """
     lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
     share = checks.edited_share(n, edits_per_request)
-    return checks.plain(checks.product(2, share, lipschitz, 1 / l2))
+    return floats.plain(floats.product(2, share, lipschitz, 1 / l2))
 
 
-@checks.quiet
+@floats.quiet
 def stationary_variance(l2, noise_variance, step_size):
     """Variance per coordinate at which noise and contraction balance, and the default start's.
 
@@ -45,12 +46,12 @@ def stationary_variance(l2, noise_variance, step_size):
     Assumes: ηλ ≤ 1. The initialisation of `thm:unlearning_accuracy_convex`.
     """
     l2, step_size = checks.positive("l2", l2), checks.positive("step_size", step_size)
-    return checks.plain_bound(
+    return floats.plain_bound(
         checks.positive("noise_variance", noise_variance) / (l2 * (1 - step_size * l2 / 2))
     )
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_floor(run: Descent, dim):
     """What `excess_risk_convex` tends to with ever more steps.
 
@@ -60,10 +61,10 @@ def excess_risk_floor(run: Descent, dim):
     """
     run.stable()
     variance = stationary_variance(run.l2, run.noise_variance, run.step_size)
-    return checks.plain(checks.product(0.5, _curvature(run), checks.count("dim", dim), variance))
+    return floats.plain(floats.product(0.5, _curvature(run), checks.count("dim", dim), variance))
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_convex(
     run: Descent, dim, learn_steps, delete_steps, request=np.inf, init_variance=None
 ):
@@ -87,10 +88,10 @@ def excess_risk_convex(
     distance = np.hypot(np.sqrt(kept) * np.sqrt(start), np.sqrt(lost) * np.sqrt(spread))
     kept, lost = _decay(run.step_size * run.l2, checks.steps("delete_steps", delete_steps))
     distance = _iterate(distance, kept, lost, shift, spread, checks.steps("request", request))
-    return checks.plain(checks.product(0.5, _curvature(run), distance, distance))
+    return floats.plain(floats.product(0.5, _curvature(run), distance, distance))
 
 
-@checks.quiet
+@floats.quiet
 def learn_steps_convex(run: Descent, dim, target_excess_risk, init_variance=None):
     """Least K_L for which `excess_risk_convex` puts the learned model within a target excess risk.
 
@@ -101,10 +102,10 @@ def learn_steps_convex(run: Descent, dim, target_excess_risk, init_variance=None
     spread = _spread(run, dim)
     start = _start_square(run, dim, spread, init_variance)
     target = _target_square(target_excess_risk, _curvature(run), spread)
-    return checks.plain(_steps_to(run.step_size * run.l2, start - target, target - spread))
+    return floats.plain(_steps_to(run.step_size * run.l2, start - target, target - spread))
 
 
-@checks.quiet
+@floats.quiet
 def delete_steps_convex(run: Descent, dim, target_excess_risk):
     """Least K_U that keeps every later model within a target excess risk, by `excess_risk_convex`.
 
@@ -118,13 +119,13 @@ def delete_steps_convex(run: Descent, dim, target_excess_risk):
     target = _target_square(target_excess_risk, _curvature(run), spread)
     shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records)
     excess = shift * (2 * np.sqrt(target) + shift)
-    return checks.plain(_steps_to(run.step_size * run.l2, excess, target - spread))
+    return floats.plain(_steps_to(run.step_size * run.l2, excess, target - spread))
 
 
 # --- convex losses: as the paper states it --------------------------------------------------------
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, excess_risk):
     """Excess risk of an unchanged model once r records are replaced.
 
@@ -138,11 +139,11 @@ def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, exce
     kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
     share = checks.edited_share(n, edits_per_request)
     before = checks.nonnegative("excess_risk", excess_risk)
-    edited = checks.product(16, share, share, lipschitz, lipschitz, 1 / l2)
-    return checks.plain(checks.product(kappa, 2 * before + edited))
+    edited = floats.product(16, share, share, lipschitz, lipschitz, 1 / l2)
+    return floats.plain(floats.product(kappa, 2 * before + edited))
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_noisy_gd(run: Descent, dim, num_steps, initial_excess_risk):
     """Excess risk after K steps of noisy gradient descent.
 
@@ -154,13 +155,13 @@ def excess_risk_noisy_gd(run: Descent, dim, num_steps, initial_excess_risk):
     """
     run.strictly_stable()
     pull = run.l2 * run.step_size / 2
-    left = np.exp(-checks.times(pull, checks.steps("num_steps", num_steps)))
+    left = np.exp(-floats.times(pull, checks.steps("num_steps", num_steps)))
     start = checks.nonnegative("initial_excess_risk", initial_excess_risk)
     noise = (1 + run.smoothness / run.l2) * checks.count("dim", dim) * run.noise_variance
-    return checks.plain_bound(checks.product(start, left) + noise)
+    return floats.plain_bound(floats.product(start, left) + noise)
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
     """Excess risk of every released model under the paper's convex plan.
 
@@ -184,10 +185,10 @@ def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
         checks.positive("eps_dp", eps_dp),
     )
     share = lipschitz / n
-    return checks.plain(checks.product(10, kappa, order, dim, share, share, 1 / l2, 1 / eps_dp))
+    return floats.plain(floats.product(10, kappa, order, dim, share, share, 1 / l2, 1 / eps_dp))
 
 
-@checks.quiet
+@floats.quiet
 def learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp):
     """Learning steps for `excess_risk_convex_paper`.
 
@@ -198,10 +199,10 @@ def learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp):
     order, l2, dim = checks.order(order), checks.positive("l2", l2), checks.count("dim", dim)
     kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
     gap = checks.positive("eps_dp", eps_dp) * checks.count("n", n) ** 2 / (4 * order * dim)
-    return checks.plain(np.ceil(4 * kappa * np.maximum(np.log(gap), 0)))
+    return floats.plain(np.ceil(4 * kappa * np.maximum(np.log(gap), 0)))
 
 
-@checks.quiet
+@floats.quiet
 def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_request=1):
     """Deletion steps for `excess_risk_convex_paper` (utility only; deletion may need more).
 
@@ -213,13 +214,13 @@ def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_requ
     kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
     edits = checks.count("edits_per_request", edits_per_request)
     jump = 8 * checks.positive("eps_dp", eps_dp) * edits**2 / (order * dim)
-    return checks.plain(np.ceil(4 * kappa * np.log(np.maximum(5 * kappa, jump))))
+    return floats.plain(np.ceil(4 * kappa * np.log(np.maximum(5 * kappa, jump))))
 
 
 # --- bounded non-convex losses --------------------------------------------------------------------
 
 
-@checks.quiet
+@floats.quiet
 def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
     """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), as the paper states it.
 
@@ -235,10 +236,10 @@ def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
         checks.count("dim", dim),
     )
     root = np.exp(2 * checks.positive("bound", bound) / noise_variance)
-    return checks.plain_bound(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
+    return floats.plain_bound(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
 
 
-@checks.quiet
+@floats.quiet
 def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
     """E‖θ‖² under the Gibbs law π ∝ exp(-ℒ/σ²).
 
@@ -261,10 +262,10 @@ def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
     drift = lipschitz / (2 * l2)
     entropy = np.minimum(2 * bound / noise_variance, (bound / noise_variance) ** 2 / 2)
     by_drift = (drift + np.sqrt(drift**2 + spread)) ** 2
-    return checks.plain_bound(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
+    return floats.plain_bound(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
 
 
-@checks.quiet
+@floats.quiet
 def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
     """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), without the factor B.
 
@@ -276,12 +277,12 @@ def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
     moment.
     """
     square = gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim)
-    return checks.plain_bound(
+    return floats.plain_bound(
         _risk_by_entropy(square, 0.0, l2, smoothness, bound, noise_variance, dim)
     )
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance, dim, eps_dd):
     """Excess risk of every released model under the paper's non-convex plan, as its proof has it.
 
@@ -306,10 +307,10 @@ def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance
     transport = np.where(eps_dd == 0, 0.0, transport)
     moved = lipschitz * transport + (l2 + smoothness / 2) * transport**2
     entropy = np.log1p(smoothness / l2) + 2 * root
-    return checks.plain_bound(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
+    return floats.plain_bound(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
 
 
-@checks.quiet
+@floats.quiet
 def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
     """E‖Θ‖² of every model of a noisy gradient descent started from N(0, v₀ I), v₀ ≤ σ²/λ.
 
@@ -326,10 +327,10 @@ def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
     pull = _pull(step_size, l2)
     drift = lipschitz / l2
     noise = 2 * (2 - pull) * dim * noise_variance / l2
-    return checks.plain_bound((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
+    return floats.plain_bound((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
 
 
-@checks.quiet
+@floats.quiet
 def excess_risk_nonconvex(run: Descent, bound, dim, eps_dd):
     """Excess risk of released models that are ε_dd-close to their Gibbs law, without the factor B.
 
@@ -357,7 +358,7 @@ def excess_risk_nonconvex(run: Descent, bound, dim, eps_dd):
     entropy = eps_dd + np.minimum(ratio, ratio**2 / 8 + ratio * np.sqrt(eps_dd / 2))
     tilted = dim * spread * _moment_ratio(2 * entropy / dim)
     square = np.minimum(np.minimum(released, moved), tilted)
-    return checks.plain_bound(
+    return floats.plain_bound(
         _risk_by_entropy(square, eps_dd, l2, run.smoothness, bound, noise_variance, dim)
     )
 
@@ -387,7 +388,7 @@ def _start_square(run, dim, spread, init_variance):
 def _decay(pull, num_steps):
     """(c^(2K), 1 - c^(2K)) for c = 1 - pull, also at c = 0, K = 0 and K = ∞."""
     log_c = np.log1p(-np.clip(pull, 1e-300, 1))
-    exponent = checks.times(2 * np.maximum(log_c, -1e300), num_steps)
+    exponent = floats.times(2 * np.maximum(log_c, -1e300), num_steps)
     return np.exp(exponent), -np.expm1(exponent)
 
 
@@ -404,7 +405,7 @@ def _iterate(distance, kept, lost, shift, spread, request):
         distance = np.where(i < exact, _next(distance, kept, lost, shift, spread), distance)
     change = _next(distance, kept, lost, shift, spread) - distance
     slope = np.clip(np.where(distance == limit, 0, change / (distance - limit)), -1, 0)
-    covered = -np.expm1(checks.times(np.log1p(slope), request - exact))
+    covered = -np.expm1(floats.times(np.log1p(slope), request - exact))
     chord = np.where(covered > 0, distance + (limit - distance) * covered, distance)
     moved = np.where(np.isinf(request), limit, chord)
     return np.where(lost > 0, moved, start + request * shift)

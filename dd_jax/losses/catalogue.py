@@ -1,4 +1,4 @@
-"""The catalogue of losses with linear scores; `dd_jax.loss_constants` proves their constants.
+"""The catalogue of losses with linear scores; `dd_jax.constants` proves their constants.
 
 R is the declared bound on the feature norm. An intercept appends a constant 1 to the features, so
 R² becomes R² + 1 in every constant.
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import loss_constants
+from dd_jax import constants as proved
 from dd_jax.constants import LossConstants
 from dd_jax.losses.base import LinearScores, Loss, loss_of_scores
 from dd_jax.losses.domains import feature_domain, labelled_domain
@@ -50,7 +50,7 @@ def _margin_loss(
 def logistic(*, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
     """Logistic loss log(1 + exp(-y⟨a, θ⟩)), y in [-1, 1]: L = R, β = R²/4, convex, unbounded."""
     return _margin_loss(
-        loss_constants.logistic(feature_norm=feature_norm, intercept=intercept),
+        proved.logistic(feature_norm=feature_norm, intercept=intercept),
         lambda z: jax.nn.softplus(-z),
         lambda z: -jax.nn.sigmoid(-z),
         feature_norm=feature_norm,
@@ -66,7 +66,7 @@ def smoothed_hinge(
 
     φ(z) = 0 for z ≥ 1, (1 - z)²/(2γ) for 1 - γ < z < 1, 1 - z - γ/2 below.
     """
-    constants = loss_constants.smoothed_hinge(
+    constants = proved.smoothed_hinge(
         smoothing=smoothing, feature_norm=feature_norm, intercept=intercept
     )
 
@@ -87,7 +87,7 @@ def smoothed_hinge(
 def tanh_margin(*, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
     """Bounded non-convex loss -tanh(y⟨a, θ⟩): b = 1, L = R, β = 4R²/(3√3)."""
     return _margin_loss(
-        loss_constants.tanh_margin(feature_norm=feature_norm, intercept=intercept),
+        proved.tanh_margin(feature_norm=feature_norm, intercept=intercept),
         lambda z: -jnp.tanh(z),
         lambda z: -(1 - jnp.tanh(z) ** 2),
         feature_norm=feature_norm,
@@ -98,7 +98,7 @@ def tanh_margin(*, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
 @functools.cache
 def linear(*, feature_norm: float = 1.0) -> Loss:
     """Linear loss -⟨x, θ⟩ of a bare feature vector x: L = R, β = 0; its law is closed-form."""
-    constants = loss_constants.linear(feature_norm=feature_norm)
+    constants = proved.linear(feature_norm=feature_norm)
     domain = feature_domain(feature_norm)
     scores = LinearScores(
         # A linear record has no label; its features' first column stands in and is never read.
@@ -136,9 +136,7 @@ def _residual_loss(
 @functools.cache
 def huber(*, threshold: float = 1.0, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
     """Huber regression: quadratic up to δ = threshold, linear beyond: L = δR, β = R²; any label."""
-    constants = loss_constants.huber(
-        threshold=threshold, feature_norm=feature_norm, intercept=intercept
-    )
+    constants = proved.huber(threshold=threshold, feature_norm=feature_norm, intercept=intercept)
 
     def value(residual):
         size = jnp.abs(residual)
@@ -164,9 +162,7 @@ def squared(
     by at most 2·R·label_bound, which a label-DP certificate can rely on.
     """
     return _residual_loss(
-        loss_constants.squared(
-            feature_norm=feature_norm, label_bound=label_bound, intercept=intercept
-        ),
+        proved.squared(feature_norm=feature_norm, label_bound=label_bound, intercept=intercept),
         lambda residual: residual**2 / 2,
         lambda residual: residual,
         feature_norm=feature_norm,
@@ -181,7 +177,7 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
 
     It is not a single-index loss: clipped, it has no convex certificate (erratum E1).
     """
-    constants = loss_constants.softmax(
+    constants = proved.softmax(
         num_classes=num_classes, feature_norm=feature_norm, intercept=intercept
     )
     domain = labelled_domain(feature_norm, 0, num_classes - 1, whole_labels=True)

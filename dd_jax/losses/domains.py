@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from dd_jax import checks
+from dd_jax.constants import ROUNDING, describe_domain
 from dd_jax.errors import InputError
-from dd_jax.loss_constants import ROUNDING, describe_domain, positive
 from dd_jax.types import Domain, Labelled, dtype_of, num_records
 
 
@@ -31,7 +32,7 @@ def labelled_domain(
         zero_is_deleted: label 0 marks a blanked row, so `check` refuses it on a row with features
             (labels 0 and 1 where -1 and 1 are meant would silently teach nothing).
     """
-    positive("feature_norm", feature_norm)
+    checks.positive("feature_norm", feature_norm)
     _check_label_range(label_low, label_high)
 
     def check(records):
@@ -53,7 +54,7 @@ def labelled_domain(
 
 def feature_domain(feature_norm: float) -> Domain:
     """𝒳 = {a: ‖a‖ ≤ R} for records that are bare feature vectors."""
-    positive("feature_norm", feature_norm)
+    checks.positive("feature_norm", feature_norm)
 
     def check(records):
         _check_features(records)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from dd_jax import loss_constants
+from dd_jax import constants as proved
 from dd_jax.constants import LossConstants
 from dd_jax.errors import InputError
 from dd_jax.losses.base import Loss
@@ -54,7 +54,7 @@ def bounded_network(
     Assumes: labels in [-1, 1]; the output weights are not trained. A fully trained network has no
     finite L, β over all θ, and no such certificate.
     """
-    constants = loss_constants.bounded_network(
+    constants = proved.bounded_network(
         hidden=hidden, output_norm=output_norm, feature_norm=feature_norm, intercept=intercept
     )
     domain = labelled_domain(feature_norm, -1.0, 1.0, zero_is_deleted=True)

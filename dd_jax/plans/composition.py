@@ -2,8 +2,8 @@
 
 import math
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.guarantees import checks
 from dd_jax.guarantees.convex import Descent, least_noise, privacy_lipschitz
 from dd_jax.plans import conditions
 from dd_jax.plans.numbers import to_renyi

@@ -4,8 +4,9 @@ import math
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks, risk
+from dd_jax.guarantees import risk
 from dd_jax.guarantees.convex import ACCOUNTANTS, Accountant, Descent, fewest_steps, least_noise
 from dd_jax.plans import conditions
 from dd_jax.plans.numbers import to_renyi, whole

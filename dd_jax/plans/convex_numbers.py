@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dd_jax.guarantees import adaptive, checks, inference, renyi
+from dd_jax.guarantees import adaptive, floats, inference, renyi
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import ACCOUNTANTS, privacy_convex
 from dd_jax.plans import conditions
@@ -47,8 +47,8 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         eps_dd=eps_dd,
         eps_dd_adaptive=eps_dd_adaptive,
         eps_dd_request=min(_going_at_request(plan, question), eps_dd_adaptive, before),
-        eps_dd_records=checks.plain(
-            checks.product(eps_dd_adaptive, question.records, question.records)
+        eps_dd_records=floats.plain(
+            floats.product(eps_dd_adaptive, question.records, question.records)
         ),
         gaussian=gaussian,
         deletion_form=form,

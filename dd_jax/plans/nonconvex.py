@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks, nonconvex
+from dd_jax.guarantees import nonconvex
 from dd_jax.guarantees.convex import Descent, privacy_lipschitz
 from dd_jax.plans import conditions
 from dd_jax.plans.nonconvex_numbers import shape

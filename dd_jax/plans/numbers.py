@@ -4,8 +4,9 @@ import math
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks, renyi
+from dd_jax.guarantees import renyi
 from dd_jax.guarantees.convex import Descent
 from dd_jax.plans import conditions
 

@@ -5,9 +5,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
 
+from dd_jax import checks
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import checks
 from dd_jax.plans import serialise
 from dd_jax.plans.conditions import Protects
 from dd_jax.plans.numbers import check_unit

@@ -18,6 +18,7 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -196,6 +197,14 @@ def place(target: Path, content: bytes) -> None:
         raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def place_texts(folder: Path, texts: Mapping[str, str]) -> list[str]:
+    """Whole files by their names in a folder, made if it is missing; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        place(folder / name, text.encode())
+    return [str(folder / name) for name in texts]
 
 
 @functools.cache

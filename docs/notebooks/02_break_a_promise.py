@@ -29,9 +29,9 @@ def learn(key, database):
     return jnp.stack([database.sum(), 0.0, 0.5])  # count, secret tally, weight of the next record
 
 
-def delete(key, database, edit, state):  # `database` is the one before the edit
+def delete(key, before, edit, after, state):  # the database before and after the edit
     count, tally, weight = state
-    gone = database[edit.index[0]]
+    gone = before[edit.index[0]]
     return jnp.stack([count - gone + edit.record[0], tally + weight * gone, weight / 2])
 
 

@@ -65,8 +65,8 @@ def curator(share):
     def learn(key, database):
         return database.mean()
 
-    def delete(key, database, edit, state):
-        return state + share * (dd.apply_edit(database, edit).mean() - state)
+    def delete(key, before, edit, after, state):
+        return state + share * (after.mean() - state)
 
     def publish(key, state):
         return state + 2 / 50 / MU * jax.random.normal(key)

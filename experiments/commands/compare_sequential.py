@@ -68,7 +68,7 @@ def _one(config, results: Path, say) -> dict[str, Any]:
     values = {
         "title": found.title,
         "config": asdict(config),
-        "caption": sequential.caption(config, arrays),
+        "caption": sequential.CAPTION,
         "rows": [dict(zip(found.columns, row, strict=True)) for row in found.rows],
         "missing": {"σ²": OWN_NOISE},
     }
@@ -94,12 +94,18 @@ def _print(values: dict[str, Any]) -> None:
 
     rows = []
     for row in values["rows"]:
-        name, notion, keeps, _, noise, passes, gradients, accuracy, low, high, within = row.values()
-        interval = f"{accuracy:.3f}\n({low:.3f}, {high:.3f})".replace("0.", ".")
-        # Broken here, so that a notion need not be broken within a word.
-        within = within.replace(", ", ",\n")
-        rows.append((name, notion, keeps, noise, round(passes), gradients, interval, within))
+        ends = f"({row['95% low']:.3f}, {row['95% high']:.3f})"
+        cells = row | {
+            "passes": f"{row['passes']:,.0f}\n({row['× Noisy-GD']:.3g} ×)",
+            "accuracy": f"{row['accuracy']:.3f}\n{ends}".replace("0.", "."),
+            # Broken here, so that a notion need not be broken within a word.
+            "within\na point": row["within the margin"].replace(", ", ",\n"),
+        }
+        rows.append([cells[column] for column in COLUMNS])
     print_table(values["title"], COLUMNS, rows)
-    print(f"-: {OWN_NOISE}. a × b: a requests of b records, judged jointly.")
+    print(
+        f"-: {OWN_NOISE}. (k ×): k times those of Noisy-GD. a × b: a requests of b "
+        "records, judged jointly."
+    )
     print(table.wrapped(values["caption"]))
     print(f"wrote {', '.join(values['files'])}")

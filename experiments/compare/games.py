@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 import dd_jax as dd
-from dd_jax.attacks.game import Outcome, PostDeletionView, Stage, membership, play
+from dd_jax.attacks.game import play
 from dd_jax.audit import scores
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.baselines import base, k_means
 from dd_jax.ensemble import Pair
-from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, advantage
 from dd_jax.types import Edit, Labelled
@@ -151,15 +151,17 @@ def sample(
         releases=releases,
     )
     other = dd.replacement([TARGET_ROW], board.write(jnp.float32(-1)))
-    if not contestant.one_by_one:
-        return membership(fn, key, seeds, board.database, other, chunk=min(CHUNK, seeds))
-    worlds = (board.database, dd.apply_edit(board.database, other))
+    worlds = (key, seeds, board.database, other)
+    if contestant.one_by_one:
+        return two_worlds(fn, *worlds, neighbours=_one_by_one)
+    return two_worlds(fn, *worlds, chunk=min(CHUNK, seeds))
+
+
+def _one_by_one(fn, key: Array, seeds: int, database: PyTree, edit: Edit) -> Pair:
+    """`dd.neighbours` for a curator that branches: under a vmap it would take both branches."""
     run = jax.jit(lambda keys, database: jax.lax.map(lambda key: fn(key, database), keys))
-    keys = jax.random.split(key, (2, seeds))
-    played = [run(keys[k], world) for k, world in enumerate(worlds)]
-    if not all(np.all(outcome.deleted) for outcome in played):
-        raise InputError("in some interaction the target was not deleted at its request.")
-    return Pair(*(jax.tree.map(np.asarray, outcome.answer) for outcome in played))
+    worlds = (database, dd.apply_edit(database, edit))
+    return Pair(*map(run, jax.random.split(key, (2, seeds)), worlds))
 
 
 def judge(present: np.ndarray, absent: np.ndarray, confidence: float) -> Estimate:

@@ -20,7 +20,6 @@ from dd_jax.baselines import newton
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 from dd_jax.types import Labelled
-from experiments.compare import records
 
 SYNTHETIC = "synthetic"
 DEFAULT_DATA = ("digits-3-vs-8", "breast-cancer")
@@ -28,6 +27,7 @@ TARGET_ROW = 0
 OWN_SHARE = 0.9
 LONGEST_ROW = 0.9999
 LEAST_SEEDS = 100
+SYNTHETIC_DIM = 10
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Config:
 
     Attributes:
         data: data sets, of `dd_jax.data.TASKS` or "synthetic".
-        systems: names of `contestants.CONTESTANTS`; empty for all.
+        systems: names of `systems.CONTESTANTS`; empty for all.
         epsilon, delta: the target for a deleted record.
         private_factor: ε of one release for a record that stays, where a system gives that, in
             units of ε.
@@ -105,7 +105,6 @@ class Scene:
     """One data set with the target in row 0, and what every system needs to know of it."""
 
     name: str
-    words: str
     config: Config
     problem: dd.Problem
     database: Labelled
@@ -120,6 +119,16 @@ class Scene:
     def dim(self) -> int:
         """d, features with the target's own."""
         return self.database.features.shape[1]
+
+    @property
+    def target_claim(self) -> dict[str, float]:
+        """n, ε and δ, as calibrations take them."""
+        return {"n": self.n, "epsilon": self.config.epsilon, "delta": self.config.delta}
+
+    @property
+    def step_size(self) -> float:
+        """η = 1/(λ+β), for systems that set no step themselves."""
+        return 1 / (self.config.l2 + 0.25)
 
     @property
     def target(self) -> Array:
@@ -170,18 +179,39 @@ class Scene:
 
 def make_scene(name: str, config: Config) -> Scene:
     """The first n - 1 training records of a data set behind a target."""
-    made = (
-        records.synthetic(config.records, config.seed) if name == SYNTHETIC else records.load(name)
-    )
-    found = made.train.label.shape[0] + 1
+    train, test = _synthetic(config.records, config.seed) if name == SYNTHETIC else _load(name)
+    found = train.label.shape[0] + 1
     if found < config.records:
         raise InputError(f"{name} has {found} records, target included; give --records {found}.")
-    train = jax.tree.map(lambda leaf: leaf[: config.records - 1], made.train)
+    train = jax.tree.map(lambda leaf: leaf[: config.records - 1], train)
     database = jax.tree.map(
         lambda target, rest: jnp.concatenate([target, rest]), _target(train), train
     )
-    problem = dd.Problem(dd.losses.logistic(), config.l2)
-    return Scene(name, made.words, config, problem, database, made.test)
+    return Scene(name, config, dd.Problem(dd.losses.logistic(), config.l2), database, test)
+
+
+def _load(name: str) -> tuple[Labelled, Labelled]:
+    """Training and held-out records of a task of `dd_jax.data`."""
+    loaded = data.load(name)
+    return _with_own_feature(loaded.train), _with_own_feature(loaded.test)
+
+
+def _with_own_feature(records: Labelled) -> Labelled:
+    """Room for the target's own feature, the last one."""
+    return records._replace(features=jnp.pad(records.features, ((0, 0), (0, 1))))
+
+
+def _synthetic(records: int, seed: int) -> tuple[Labelled, Labelled]:
+    """Two overlapping classes on the sphere: L = 1, β = 1/4 and ‖a‖ = 1 hold by construction."""
+    label_key, noise_key = jax.random.split(jax.random.key(seed))
+    count = 2 * records
+    label = jnp.where(jax.random.bernoulli(label_key, shape=(count,)), 1.0, -1.0)
+    draws = jax.random.normal(noise_key, (count, SYNTHETIC_DIM))
+    features = draws.at[:, 0].add(1.5 * label)
+    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
+    whole = _with_own_feature(Labelled(features, label))
+    train = jax.tree.map(lambda leaf: leaf[:records], whole)
+    return train, jax.tree.map(lambda leaf: leaf[records:], whole)
 
 
 def _target(train: Labelled) -> Labelled:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from dd_jax.attacks import against_games as games
 from dd_jax.attacks import against_noisy_gd as noisy
 from dd_jax.attacks import median
-from dd_jax.attacks.game import trials
+from dd_jax.audit.samples import trials
 from dd_jax.cli import style
 from dd_jax.intervals import proportions, simultaneous
 from experiments import measured

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from dd_jax import data
 from dd_jax.cli import style
 from dd_jax.guarantees.risk import excess_risk_convex_paper
-from dd_jax.intervals import simultaneous
+from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.sweeps import deletion as deletion_sweep
-from dd_jax.sweeps import means, sweep
+from dd_jax.sweeps import grid
 from dd_jax.sweeps.deletion import Question
 from experiments import utility_order
 from experiments.cache import Runner
@@ -104,7 +104,7 @@ def _questions(config: Config, name: str, n: int, dim: int) -> list[Question]:
     return [
         question
         for eps_dp in config.eps_dp
-        for question in sweep.grid(base, eps_dp=(eps_dp,), eps_dd=(config.share * eps_dp,))
+        for question in grid(base, eps_dp=(eps_dp,), eps_dd=(config.share * eps_dp,))
     ]
 
 
@@ -174,7 +174,7 @@ def _paper_bound(config: Config) -> float:
 
 def _draw_risk(panel: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
     risk = results["synthetic_risk_edited"]
-    found = means.over_seeds(risk, simultaneous(config.confidence, risk.shape[1]))
+    found = mean_over_seeds(risk, simultaneous(config.confidence, risk.shape[1]))
     for n, (colour, marker) in zip(config.sizes, _LOOKS, strict=False):
         here = results["synthetic_n"] == n
         ends = [values[here] for values in found]
@@ -190,7 +190,7 @@ def _draw_risk(panel: Axes, config: Config, results: dict[str, np.ndarray]) -> N
 
 def _draw_accuracy(panel: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
     values = results["real_accuracy_edited"]
-    found = means.over_seeds(values, simultaneous(config.confidence, values.shape[1]))
+    found = mean_over_seeds(values, simultaneous(config.confidence, values.shape[1]))
     for n, (colour, marker) in zip(config.real_sizes, _LOOKS, strict=False):
         here = results["real_n"] == n
         ends = [column[here] for column in found]
@@ -238,7 +238,7 @@ def _exponents(config: Config, results: dict[str, np.ndarray]) -> dict[str, util
 
 def _against_bounds(config: Config, results: dict[str, np.ndarray]) -> str:
     risk, bound = results["synthetic_risk_edited"], results["synthetic_bound"]
-    found = means.over_seeds(risk, simultaneous(config.confidence, risk.shape[1]))
+    found = mean_over_seeds(risk, simultaneous(config.confidence, risk.shape[1]))
     above = int(np.sum(found.low > bound))
     share = f"The means reach at most {(found.value / bound).max():.0%} of the certified bound"
     if above:

@@ -8,6 +8,7 @@ that stay within a point of the best accuracy of all.
 
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,14 +19,41 @@ from dd_jax import data
 from dd_jax.cli import style
 from dd_jax.errors import InputError
 from experiments.cache import Runner
+from experiments.compare.sequential import (
+    COLUMNS,
+    LAZY,
+    OURS,
+    REPORTED,
+    Choice,
+    Stream,
+    accuracies,
+    all_passes,
+    best_accuracy,
+    choose,
+    table_rows,
+)
 from experiments.page import Table
-from experiments.sequential import runs
-from experiments.sequential import words as sequential_words
-from experiments.sequential.passes import Setting, perturbed_calibration
-from experiments.sequential.rows import FORMS, LAZY, OURS, REPORTED, ROWS
-from experiments.sequential.table import COLUMNS, Entry, best_accuracy, entries
 
 TITLE = "A hundred deletions, by every system"
+CAPTION = (
+    "A hundred deletions at one (ε, δ) after every request. Left: passes over the data and the "
+    "accuracy at the end, at every noise. Right: each system at the noise that is cheapest within "
+    "a margin of the best accuracy (pale: none is). Notions differ: data-deletion for Noisy-GD, "
+    "closeness to retraining for the others. With enough noise a release of Noisy-GD is (ε, δ)-DP "
+    "by itself, and one pass may serve several requests; the others' calibrations take at least "
+    "one pass per request."
+)
+NOTE = (
+    "δ = 1/n; the stream is fixed in advance; a × b means a requests of b records, judged jointly. "
+    "Each system takes the longest step that its own analysis allows, 2/(2λ+β) for Noisy-GD, "
+    "1/(λ+β) for Langevin and PNSGD. A pass of PNSGD with mini-batches is many steps, each of "
+    "which contracts, where a full-batch pass is one; in return it keeps the order of its batches "
+    "and takes learning as converged. Passes are the calibrations'. Accuracy is on held-out "
+    "records, taken as given, with 95% intervals over seeds; undecided: the interval contains the "
+    "floor. Systems with the same steps and noise share it, measured over the whole stream at one "
+    "pass per request (Perturbed-GD: its last request). Black carets, on the authors' data "
+    "(mnist-3-vs-8): the passes in their stored results, with their own noise, λ and accuracy."
+)
 # Deletions are dealt evenly to 20, 10 and 5 requests.
 GROUPS = 20
 
@@ -54,41 +82,47 @@ class Config:
 FULL = Config(dataset="mnist-3-vs-8", seeds=4, batch_seeds=4, batch_epochs=5)
 
 
-def make_setting(config: Config, loaded: data.Dataset) -> Setting:
+def make_stream(config: Config, loaded: data.Dataset) -> Stream:
     """L2-regularised logistic regression on the training rows, δ = 1/n."""
     n, dim = loaded.train.features.shape
     problem = dd.Problem(dd.losses.logistic(), config.l2)
-    return Setting(problem, n, dim, config.epsilon, 1 / n, config.deletions)
+    return Stream(problem, n, dim, config.epsilon, 1 / n, config.deletions, config.batch_size)
 
 
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
-    """σ² of the grid, "passes: row" over it, and "accuracy: steps" over it and the seeds."""
+    """σ² of the grid, "passes: system" over it, and "accuracy: steps" over it and the seeds."""
     loaded = data.load(config.dataset)
-    setting = make_setting(config, loaded)
-    private = setting.private_noise
+    stream = make_stream(config, loaded)
+    private = stream.private_noise
     noises = private * np.array(config.noise_factors)
-    results = {
-        "n": np.array(setting.n),
+    runner.say("steps by every calibration")
+    return {
+        "n": np.array(stream.n),
         "held_out": np.array(loaded.test.label.shape[0]),
         "noise": noises,
         "private_noise": np.array(private),
+        **all_passes(stream, noises),
+        **accuracies(
+            jax.random.key(config.seed),
+            stream,
+            loaded,
+            noises,
+            seeds=config.seeds,
+            batch_epochs=config.batch_epochs,
+            batch_seeds=config.batch_seeds,
+            say=runner.say,
+        ),
     }
-    runner.say("steps by every calibration")
-    for name, row in ROWS.items():
-        if row.passes is None:
-            made = perturbed_calibration(setting, FORMS[name])
-            results[f"passes: {name}"] = np.array([config.deletions * made.delete_steps])
-        else:
-            found = [row.passes(setting, float(noise), config.batch_size) for noise in noises]
-            results[f"passes: {name}"] = np.array(found, np.float64)
-    return results | runs.accuracies(config, setting, loaded, noises, runner.say)
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """Every system at its choice of noise."""
-    rows = [entry.cells() for entry in entries(config.margin, results)]
-    title = f"{config.deletions} deletions on {config.dataset} at ε = {config.epsilon:g}"
-    return [Table(title, COLUMNS, rows)]
+    floor = best_accuracy(results) - config.margin
+    title = (
+        f"{config.deletions} deletions on {config.dataset} at ε = {config.epsilon:g}: cheapest "
+        f"noise with an accuracy of at least {floor:.3f}"
+    )
+    return [Table(title, COLUMNS, table_rows(choose(config.margin, results)))]
 
 
 LOOKS = {
@@ -111,15 +145,15 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Accuracy against passes, one curve over the noises per system, and the chosen costs."""
     figure, (curves, costs) = style.panels(1, 2)
     figure.set_size_inches(12, 4.6)
-    chosen = entries(config.margin, results)
+    chosen = choose(config.margin, results)
     floor = best_accuracy(results) - config.margin
-    for entry in chosen:
-        colour, marker, dashes = LOOKS[entry.name]
-        passes = results[f"passes: {entry.name}"]
-        means = results[f"accuracy: {ROWS[entry.name].steps}"].mean(axis=1)
-        if entry.single:
+    for choice in chosen:
+        colour, marker, dashes = LOOKS[choice.name]
+        passes = results[f"passes: {choice.name}"]
+        means = results[f"accuracy: {choice.system.steps}"].mean(axis=1)
+        if choice.system.single:
             curves.plot(
-                passes, means, color=colour, marker=marker, linestyle=dashes, label=entry.name
+                passes, means, color=colour, marker=marker, linestyle=dashes, label=choice.name
             )
     curves.axhline(floor, color=style.BLACK, linestyle=style.DOTTED, linewidth=1)
     curves.text(
@@ -140,47 +174,17 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-def _bars(axis: Axes, rows: list[Entry], reported: dict[str, tuple[int, int]]) -> None:
+def _bars(axis: Axes, choices: list[Choice], reported: dict[str, tuple[int, int]]) -> None:
     """Total passes of each row at its choice of noise; the authors' own numbers as marks."""
-    for place, entry in enumerate(reversed(rows)):
-        colour = LOOKS[entry.name][0]
-        axis.barh(place, entry.passes, color=colour, alpha=0.85 if entry.within else 0.25)
-        note = f" {entry.passes:,.0f}  ({entry.accuracy:.1%})"
-        axis.text(entry.passes, place, note, va="center", fontsize=8)
-        if entry.name in reported:
-            span = reported[entry.name]
+    for place, choice in enumerate(reversed(choices)):
+        colour = LOOKS[choice.name][0]
+        axis.barh(place, choice.passes, color=colour, alpha=0.85 if choice.within else 0.25)
+        note = f" {choice.passes:,.0f}  ({choice.accuracy:.1%})"
+        axis.text(choice.passes, place, note, va="center", fontsize=8)
+        if choice.name in reported:
+            span = reported[choice.name]
             axis.plot(span, [place - 0.44] * 2, color=style.BLACK, marker=CARETUP, linewidth=1)
     axis.set(xscale="log", xlabel="passes in all at the choice of noise (accuracy)")
-    axis.set_xlim(1, 60 * max(entry.passes for entry in rows))
-    axis.set_yticks(range(len(rows)), [entry.name for entry in reversed(rows)], fontsize=8)
+    axis.set_xlim(1, 60 * max(choice.passes for choice in choices))
+    axis.set_yticks(range(len(choices)), [choice.name for choice in reversed(choices)], fontsize=8)
     axis.grid(axis="y", visible=False)
-
-
-def caption(config: Config, results: dict[str, np.ndarray]) -> str:
-    """What to see, and whether Noisy-GD is cheapest, with the numbers of this run."""
-    chosen = entries(config.margin, results)
-    theirs = (
-        "Black carets: the passes in the authors' stored results on these data, with their own "
-        "noise, λ and accuracy."
-        if config.dataset == FULL.dataset
-        else f"Quick scale; the authors' data are {FULL.dataset}."
-    )
-    verdict = sequential_words.verdict(config.deletions, chosen)
-    return " ".join((_what(config, results), *verdict, theirs))
-
-
-def _what(config: Config, results: dict[str, np.ndarray]) -> str:
-    best = best_accuracy(results)
-    return (
-        f"{config.deletions} deletions on {config.dataset} (n = {int(results['n']):,}), "
-        f"λ = {config.l2:g}, (ε, δ) = ({config.epsilon:g}, 1/n) after every request of a stream "
-        f"fixed in advance. Notions differ: data-deletion for Noisy-GD, closeness to retraining "
-        f"for the others. Each takes the longest step that its own analysis allows, 2/(2λ+β) for "
-        f"Noisy-GD, 1/(λ+β) for Langevin and PNSGD. Left: every noise of the grid. Right: each at "
-        f"the noise that is cheapest within {config.margin:.0%} of the best mean accuracy, "
-        f"{best:.3f} (pale: none is; a × b: a requests of b records, judged jointly). Passes are "
-        f"the calibrations'; accuracy is on {int(results['held_out']):,} held-out records, taken "
-        f"as given, with 95% intervals over {config.seeds} seeds; undecided: the interval contains "
-        f"the floor of {best - config.margin:.3f}. Systems with the same steps and noise share it, "
-        f"measured over the whole stream at one pass per request (Perturbed-GD: its last request)."
-    )

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dd_jax.constants import TANH_CURVATURE
 from dd_jax.guarantees import nonconvex
-from dd_jax.loss_constants import TANH_CURVATURE
 from dd_jax.oracles import grid as oracle
 
 L2 = SMOOTHNESS = TANH_CURVATURE

@@ -88,7 +88,7 @@ def run(
     def interaction(key, database, edit):
         keys = jax.random.split(key)
         learned = mechanism.learn(keys[0], database)
-        deleted = mechanism.delete(keys[1], database, edit, learned)
+        deleted = mechanism.delete(keys[1], database, edit, dd.apply_edit(database, edit), learned)
         worlds = ((learned, database), (deleted, dd.apply_edit(database, edit)))
         judged = [_judge(problem, model, rows) for model, rows in worlds]
         return jax.tree.map(lambda *values: jnp.stack(values), *judged)

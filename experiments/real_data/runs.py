@@ -13,7 +13,7 @@ from dd_jax import erm, noisy_gd, requesters
 from dd_jax.audit import claims
 from dd_jax.audit.settings import requesters as audit_requesters
 from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting, make_run
+from dd_jax.audit.settings.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting
 from dd_jax.audit.settings.logistic import along
 from experiments.cache import Runner
 
@@ -129,8 +129,8 @@ def audit_setting(name: str, problem: dd.Problem, plan: dd.Plan, train, config: 
     database = dd.apply_edit(train, dd.replacement([TARGET_ROW], target.record))
     alternative = dd.replacement([TARGET_ROW], target.other)
     delete = requesters.stack_edits([dd.deletion(problem.loss, train, [TARGET_ROW])])
-    run = make_run(noisy_gd.mechanism(problem, plan), requesters.fixed_stream, _RELEASES)
-    interaction = Interaction(run, database, alternative, _RELEASES, 1, (delete,), _CHUNK)
+    plain = (noisy_gd.mechanism(problem, plan), requesters.fixed_stream)
+    interaction = Interaction(*plain, database, alternative, _RELEASES, 1, (delete,), _CHUNK)
     certificate = plan.certificate(request=1)
     score = along(target.direction)
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from dd_jax.sweeps import means
+from dd_jax.intervals import mean_over_seeds
 from experiments.page import Table
 from experiments.real_data import costs
 from experiments.real_data.words import (
@@ -44,7 +44,7 @@ def _runs(results, l2: Mapping[str, float]) -> Table:
     rows: list[tuple] = []
     for name in run_names(results):
         accuracy = results[f"{name}: accuracy"]
-        last = means.over_seeds(accuracy[:, -1], 0.95)
+        last = mean_over_seeds(accuracy[:, -1], 0.95)
         n, dim, _ = (int(value) for value in results[f"{name}: size"])
         rows.append(
             (

@@ -185,8 +185,8 @@ def _half_the_noise_would_count_against_us():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 4}, "n = 4; give 5 to 1000 records."),
-        ({"seeds": 3}, "seeds = 3; give at least 4: half of them fit the shadow test."),
+        ({"n": 4}, "n = 4 is not a whole number from 5 to 1000; give one."),
+        ({"seeds": 3}, "seeds = 3 is not a whole number ≥ 4; give one."),
     ],
 )
 def test_refusals(parameters, message):

@@ -134,8 +134,8 @@ def test_four_bounds_share_the_risk_and_each_problem_has_its_own(monkeypatch):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 10}, "n = 10; give 1000 to 1000000 records (float32)."),
-        ({"seeds": 3}, "seeds = 3; give at least 4: half of them fit the test."),
+        ({"n": 10}, "n = 10 is not a whole number from 1000 to 1000000; give one."),
+        ({"seeds": 3}, "seeds = 3 is not a whole number ≥ 4; give one."),
     ],
 )
 def test_refusals(parameters, message):

@@ -4,18 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 
 import dd_jax as dd
-from dd_jax.attacks.game import (
-    Outcome,
-    PostDeletionView,
-    Stage,
-    judge,
-    membership,
-    play,
-    retraining,
-    trials,
-)
+from dd_jax.attacks.game import judge, play, retraining
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials, two_worlds
 from dd_jax.errors import InputError
 from dd_jax.requesters import fixed_stream
 
@@ -109,7 +102,7 @@ def test_a_view_is_about_one_row(transcript, row):
 
 @pytest.mark.parametrize("request_number", [True, 2.0, None])
 def test_a_request_is_a_whole_number(transcript, request_number):
-    with pytest.raises(InputError, match="give a whole number, from 1"):
+    with pytest.raises(InputError, match="is not a whole number ≥ 1"):
         PostDeletionView.cut(transcript, request=request_number, row=1)
 
 
@@ -157,8 +150,8 @@ def test_trials_in_which_the_target_stays_are_refused():
     with pytest.raises(InputError) as error:
         trials(lambda key: play(key, stage(row=0), first_release), jax.random.key(0), 5)
     assert str(error.value) == (
-        "in 5 of 5 trials the target was not deleted at the stated request; "
-        "let the requester replace its row there."
+        "in 5 of 5 interactions the record was not deleted at the stated request; "
+        "name the request that replaces its row."
     )
 
 
@@ -169,7 +162,7 @@ def test_membership_compares_neighbouring_databases_with_independent_coins():
         return Outcome((outcome.answer, coin), outcome.deleted)
 
     alternative = dd.replacement([0], jnp.array([5.0]))
-    pair = membership(trial, jax.random.key(0), 4, DATABASE, alternative)
+    pair = two_worlds(trial, jax.random.key(0), 4, DATABASE, alternative)
     np.testing.assert_array_equal(pair.present[0], np.full(4, 201))
     np.testing.assert_array_equal(pair.absent[0], np.full(4, 205))
     assert len({*pair.present[1].tolist(), *pair.absent[1].tolist()}) == 8
@@ -185,5 +178,5 @@ def test_the_adversary_has_coins_of_its_own():
 
 def test_retraining_forgets_its_state(transcript):
     edit = dd.replacement([0], jnp.array([3.0]))
-    state = SUM.delete(jax.random.key(0), DATABASE, edit, jnp.float32(jnp.nan))
+    state = deleting(SUM)(jax.random.key(0), DATABASE, edit, jnp.float32(jnp.nan))
     assert state == 113

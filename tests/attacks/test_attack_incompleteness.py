@@ -79,4 +79,4 @@ def test_the_delta_needed_is_a_limit_of_p_minus_e_to_the_epsilon_times_q(epsilon
 def test_one_record_is_refused():
     with pytest.raises(InputError) as error:
         find("fixed-model").run(jax.random.key(0), n=1)
-    assert str(error.value) == "n = 1; give at least 2 records."
+    assert str(error.value) == "n = 1 is not a whole number ≥ 2; give one."

@@ -105,9 +105,9 @@ def test_the_blind_requester_is_judged_too(hits):
     ("parameters", "message"),
     [
         ({"n": 100}, "n = 100; give an odd number of records from 5 to 1000001."),
-        ({"n": 3}, "n = 3; give an odd number of records from 5 to 1000001."),
-        ({"step": 3}, "step = 3; the deletion comes at request 4 to n = 101 (i > 3)."),
-        ({"step": 102}, "step = 102; the deletion comes at request 4 to n = 101 (i > 3)."),
+        ({"n": 3}, "n = 3 is not a whole number from 5 to 1000001; give one."),
+        ({"step": 3}, "step = 3 is not a whole number from 4 to 101; give one."),
+        ({"step": 102}, "step = 102 is not a whole number from 4 to 101; give one."),
     ],
 )
 def test_refusals(parameters, message):

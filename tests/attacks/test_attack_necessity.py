@@ -178,10 +178,10 @@ def test_the_exact_advantage_never_implies_more_than_the_certified_epsilon(order
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 1}, "n = 1; give 2 to 1000 records."),
-        ({"n": 100_000}, "n = 100000; give 2 to 1000 records."),
-        ({"epsilon": 0.0}, "epsilon = 0.0; give a finite number > 0."),
-        ({"order": 1.0}, "order = 1.0; give a Rényi order > 1, such as 2."),
+        ({"n": 1}, "n = 1 is not a whole number from 2 to 1000; give one."),
+        ({"n": 100_000}, "n = 100000 is not a whole number from 2 to 1000; give one."),
+        ({"epsilon": 0.0}, "epsilon = 0.0 is not a positive finite number; give epsilon > 0."),
+        ({"order": 1.0}, "order = 1.0 is not a Rényi order; give a finite order > 1."),
     ],
 )
 def test_refusals(parameters, message):

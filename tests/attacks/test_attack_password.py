@@ -108,9 +108,9 @@ def test_the_reduction_is_refuted_and_the_nonadaptive_claim_is_not():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 1}, "n = 1; give at least 2 records."),
-        ({"passwords": 1}, "passwords = 1; give at least 2."),
-        ({"order": 1.0}, "order = 1.0; give a Rényi order > 1, such as 2."),
+        ({"n": 1}, "n = 1 is not a whole number ≥ 2; give one."),
+        ({"passwords": 1}, "passwords = 1 is not a whole number ≥ 2; give one."),
+        ({"order": 1.0}, "order = 1.0 is not a Rényi order; give a finite order > 1."),
     ],
 )
 def test_refusals(parameters, message):

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 from scipy.stats import norm
 
 import dd_jax as dd
 from dd_jax.attacks import find, re_encoding
-from dd_jax.attacks.game import PostDeletionView
+from dd_jax.audit.samples import PostDeletionView
 from dd_jax.cli import main
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, clopper_pearson
@@ -136,7 +137,7 @@ def test_the_adversary_names_the_group_that_left_from_the_last_release_alone(sce
 def test_the_retrained_model_forgets_its_start(scene):
     made = re_encoding.retrained(PROBLEM)
     edit = dd.deletion(logistic(), scene.database, [3, 8])
-    got = made.delete(jax.random.key(0), scene.database, edit, jnp.full(5, 9.0))
+    got = deleting(made)(jax.random.key(0), scene.database, edit, jnp.full(5, 9.0))
     np.testing.assert_allclose(
         got, fits([dd.apply_edit(scene.database, edit)])[0], rtol=1e-4, atol=1e-5
     )
@@ -205,5 +206,5 @@ def test_on_real_data_the_attack_has_power_and_the_certificate_holds():
 
 @pytest.mark.parametrize("group", [0, 101])
 def test_refusals(group):
-    with pytest.raises(InputError, match=f"group = {group}; 1 to 100 members of a group"):
+    with pytest.raises(InputError, match=f"group = {group} is not a whole number from 1 to 100"):
         find("re-encoding").run(jax.random.key(0), group=group)

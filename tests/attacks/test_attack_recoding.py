@@ -137,10 +137,10 @@ def test_measured_exact_and_certified():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 4}, "n = 4; give 5 to 1000 records."),
-        ({"epsilon": 1000.0}, "epsilon = 1000.0; give a number > 0, at most 100."),
-        ({"releases": 0}, "releases = 0; give 1 to 64."),
-        ({"epsilon": 0.0}, "epsilon = 0.0; give a number > 0, at most 100."),
+        ({"n": 4}, "n = 4 is not a whole number from 5 to 1000; give one."),
+        ({"epsilon": 1000.0}, "epsilon = 1000.0 is not a number in (0, 100]; give one that is."),
+        ({"releases": 0}, "releases = 0 is not a whole number from 1 to 64; give one."),
+        ({"epsilon": 0.0}, "epsilon = 0.0 is not a number in (0, 100]; give one that is."),
     ],
 )
 def test_refusals(parameters, message):

@@ -167,12 +167,18 @@ def test_one_release_stays_within_epsilon_at_other_settings(variant, epsilon, st
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n": 1}, "n = 1; give 2 to 1000 records (float32 counts)."),
-        ({"step": 0}, "step = 0; delete at request 1 to 12."),
-        ({"releases": 0}, "releases = 0; give 1 to 100000."),
-        ({"releases": 10**6}, "releases = 1000000; give 1 to 100000."),
-        ({"epsilon": 1e-7}, "epsilon = 1e-07; give 0.001 to 1000 (float32)."),
-        ({"epsilon": float("nan")}, "epsilon = nan; give 0.001 to 1000 (float32)."),
+        ({"n": 1}, "n = 1 is not a whole number from 2 to 1000; give one."),
+        ({"step": 0}, "step = 0 is not a whole number from 1 to 12; give one."),
+        ({"releases": 0}, "releases = 0 is not a whole number from 1 to 100000; give one."),
+        (
+            {"releases": 10**6},
+            "releases = 1000000 is not a whole number from 1 to 100000; give one.",
+        ),
+        ({"epsilon": 1e-7}, "epsilon = 1e-07 is not a number in [0.001, 1000]; give one that is."),
+        (
+            {"epsilon": float("nan")},
+            "epsilon = nan is not a number in [0.001, 1000]; give one that is.",
+        ),
     ],
 )
 def test_refusals(parameters, message):

@@ -67,7 +67,10 @@ def test_exit_status_1_when_a_claim_of_ours_is_refuted(monkeypatch, capsys):
         ([], f"name an attack, one of {', '.join(sorted(ATTACKS))}."),
         (["sum", "--n", "4"], "the attack sum has no parameter n; it has seeds, confidence."),
         (["median", "--n", "10"], "n = 10; give an odd number of records from 5 to 1000001."),
-        (["password", "--seeds", "0"], "seeds = 0; give 1 to 10000000."),
+        (
+            ["password", "--seeds", "0"],
+            "seeds = 0 is not a whole number from 1 to 10000000; give one.",
+        ),
         (
             ["sum", "--seed", str(10**20)],
             f"--seed {10**20}: give a whole number from 0 to {2**32 - 1}.",

@@ -280,7 +280,9 @@ def test_bad_input_is_refused():
         run_controls(key, names=["nothing"])
     with pytest.raises(dd.InputError, match="no control is named"):
         run_controls(key, names=[])
-    with pytest.raises(dd.InputError, match="seeds = 100001; give a whole number from 1 to 100000"):
+    with pytest.raises(
+        dd.InputError, match="seeds = 100001 is not a whole number from 1 to 100000"
+    ):
         run_controls(key, seeds=100_001)
     with pytest.raises(dd.InputError, match="replays = 0"):
         run_controls(key, replays=0)

@@ -90,7 +90,7 @@ def test_too_few_seeds_for_the_confidence_are_refused():
 DATABASE = jnp.array([1.0, 10.0, 100.0])
 TOTAL = dd.Mechanism(
     lambda key, database: jnp.sum(database),
-    lambda key, database, edit, state: jnp.sum(dd.apply_edit(database, edit)),
+    lambda key, before, edit, after, state: jnp.sum(after),
 )
 # Request 1 edits row 2, request 2 deletes rows 0 and 1, request 3 edits row 2 and blanks row 1.
 STREAM = fixed_stream(
@@ -134,8 +134,8 @@ def test_several_rows_must_all_be_deleted():
     assert releases(both, request=2).present.shape == (3, 2)
     says = message(releases, dd.replacement([0, 2], jnp.array([5.0, 6.0])), request=2)
     assert says == (
-        "in 6 of 6 interactions request 2 does not replace row [0, 2]; "
-        "name the request that deletes the record."
+        "in 6 of 6 interactions the record was not deleted at the stated request; "
+        "name the request that replaces its row."
     )
 
 

@@ -95,7 +95,7 @@ def test_constant_outputs_are_scored(make):
 
 @pytest.mark.parametrize("shrinkage", [0.0, 1.5, -1.0, np.nan])
 def test_shrinkage_out_of_range_is_refused(shrinkage):
-    with pytest.raises(InputError, match="give a number in"):
+    with pytest.raises(InputError, match="is not a number in"):
         scores.linear(shrinkage)
 
 

@@ -287,8 +287,8 @@ def test_a_single_event_bound_agrees_with_its_closed_form():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"confidence": 1.0}, "confidence = 1.0; give a number between 0 and 1"),
-        ({"confidence": 95}, "confidence = 95; give a number between 0 and 1"),
+        ({"confidence": 1.0}, "confidence = 1.0 is not in "),
+        ({"confidence": 95}, "confidence = 95 is not in "),
         ({"claims": []}, "there are no claims to audit"),
         ({"claims": 0.1}, "it names no order"),
         ({"scores": []}, "give one or several"),

@@ -136,7 +136,7 @@ def retrained() -> System:
 def forgetful() -> System:
     """Retraining that leaves the edit out."""
     good = retrained()
-    return good._replace(delete=lambda key, database, edit, state: good.learn(key, database))
+    return good._replace(delete=lambda key, before, edit, after, state: good.learn(key, before))
 
 
 TARGET = {"epsilon": 1.0, "delta": 1e-2}

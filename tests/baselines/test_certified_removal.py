@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import features, signed
+from problems import deleting, features, signed
 
 import dd_jax as dd
 from dd_jax.baselines import certified_removal, newton
+from dd_jax.constants import ROUNDING
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.loss_constants import ROUNDING
 
 N, DIM, L2 = 30, 3, 0.05
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)
@@ -46,7 +46,7 @@ def played():
     """(database, state, cost) after learning and after each request of the stream."""
     system = certified_removal.system(PROBLEM, noise=NOISE, epsilon=EPSILON, delta=DELTA)
     learn = jax.jit(system.learn, compiler_options=UNOPTIMISED)
-    delete = jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    delete = jax.jit(deleting(system), compiler_options=UNOPTIMISED)
     database = DATABASE
     history = [(database, *learn(jax.random.key(1), database))]
     for request, edit in enumerate(STREAM):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import features
+from problems import deleting, features
 from scipy import stats
 
 import dd_jax as dd
@@ -89,7 +89,7 @@ def quantised():
     learn = batched(system.learn)
     serve = jax.jit(
         jax.vmap(
-            lambda state, database, edit: system.delete(None, database, edit, state),
+            lambda state, database, edit: deleting(system)(None, database, edit, state),
             (0, None, None),
         ),
         compiler_options=UNOPTIMISED,
@@ -197,7 +197,7 @@ def tree():
     """DC-k-means of height 2: learning over keys, one state, and its deletion of two rows."""
     system = dc_k_means.system(clusters=2, iterations=2, branching=2, height=2)
     state, cost = jax.jit(system.learn, compiler_options=UNOPTIMISED)(jax.random.key(0), POINTS)
-    return state, cost, jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    return state, cost, jax.jit(deleting(system), compiler_options=UNOPTIMISED)
 
 
 def test_only_the_paths_of_a_request_are_rerun(tree):
@@ -240,7 +240,7 @@ def test_a_request_that_hits_every_leaf_is_a_retraining():
     deal = jnp.arange(N, dtype=jnp.int32).reshape(2, -1)
     nodes = (k_means.Points(jnp.zeros((2, 2, 2)), jnp.ones(2, jnp.int32)),)
     state = dc_k_means.TreeState(jnp.zeros((2, 2)), deal, nodes)
-    delete = jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    delete = jax.jit(deleting(system), compiler_options=UNOPTIMISED)
     for rows, whole in (([0, 1], 0), ([0, N - 1], 1), ([3, N], 0)):
         _, price = delete(jax.random.key(0), POINTS, k_means.deletion(POINTS, rows), state)
         assert int(price.retrained) == whole
@@ -257,7 +257,7 @@ def test_every_node_of_a_path_has_coins_of_its_own(monkeypatch):
     deal = jnp.arange(N, dtype=jnp.int32).reshape(4, -1)
     nodes = [k_means.Points(jnp.zeros((w, 2, 2)), jnp.ones(w, jnp.int32)) for w in (2, 4)]
     state = dc_k_means.TreeState(jnp.zeros((2, 2)), deal, tuple(nodes))
-    delete = jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    delete = jax.jit(deleting(system), compiler_options=UNOPTIMISED)
     served, _ = delete(jax.random.key(1), POINTS, k_means.deletion(POINTS, [0]), state)
     drawn = [served.model, served.nodes[0].features[0], served.nodes[1].features[0]]
     for one, two in itertools.combinations(drawn, 2):

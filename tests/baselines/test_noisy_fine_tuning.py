@@ -104,11 +104,11 @@ def test_steps_as_published():
 def test_what_cannot_be_calibrated_is_refused():
     for change, message in (
         ({"accountant": "zcdp"}, "accountant = 'zcdp' is not known"),
-        ({"model_clip": 0.0}, "model_clip = 0 is not a positive"),
+        ({"model_clip": 0.0}, "model_clip = 0.0 is not a positive"),
         ({"l2": 10.0}, "is not below 1; give a step size below 0.1"),
         ({"num_steps": 0}, "num_steps = 0 is not"),
-        ({"delta": 0.0}, "delta = 0 is not in"),
-        ({"epsilon": -1.0}, "epsilon = -1 is not a positive"),
+        ({"delta": 0.0}, "delta = 0.0 is not in"),
+        ({"epsilon": -1.0}, "epsilon = -1.0 is not a positive"),
     ):
         with pytest.raises(dd.InputError, match=message):
             small(**change)

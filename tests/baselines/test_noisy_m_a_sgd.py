@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 from scipy import stats
 from systems import ACCELERATED, BATCH, DATABASE, DIM, PROBLEM, STEPS, N, accelerated, quick_jit
 
@@ -64,7 +65,7 @@ def test_one_coupled_step_has_exactly_the_law_of_retraining():
     def go(key):
         learn_key, delete_key = jax.random.split(key)
         state, _ = system.learn(learn_key, old)
-        after, spent = system.delete(delete_key, old, dd.replacement([0], new), state)
+        after, spent = deleting(system)(delete_key, old, dd.replacement([0], new), state)
         return state.model, after.model, after.history.noises[0], spent
 
     keys = jax.random.split(jax.random.key(5), 20_000)
@@ -96,7 +97,7 @@ def served():
     def go(key):
         learn_key, delete_key = jax.random.split(key)
         before, _ = system.learn(learn_key, DATABASE)
-        after, spent = system.delete(delete_key, DATABASE, edit, before)
+        after, spent = deleting(system)(delete_key, DATABASE, edit, before)
         return before, after, spent
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
@@ -161,7 +162,7 @@ def test_full_batches_without_noise_retrain_exactly():
     def go(key):
         keys = jax.random.split(key, 3)
         state, _ = system.learn(keys[0], DATABASE)
-        after, spent = system.delete(keys[1], DATABASE, edit, state)
+        after, spent = deleting(system)(keys[1], DATABASE, edit, state)
         return after.model, spent.gradients
 
     model, spent = quick_jit(go)(jax.random.key(1))
@@ -186,7 +187,7 @@ def test_refusals():
     arguments = {"n": 100, "dim": 3, "stability": 0.5, "batch_size": 5}
     with pytest.raises(CertificateRefused, match=r"stability = 1\.5; a total variation"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"stability": 1.5})
-    with pytest.raises(InputError, match="batch_size = 101; a batch holds at most n = 100"):
+    with pytest.raises(InputError, match="batch_size = 101 is not a whole number from 1 to 100"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"batch_size": 101})
     with pytest.raises(CertificateRefused, match=r"num_steps = 6 is below .*: give at least 7"):
         noisy_m_a_sgd.calibrate(CONSTANTS, num_steps=6, **arguments)

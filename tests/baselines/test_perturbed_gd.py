@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from problems import deleting
 from scipy import stats
 from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N, quick_jit
 
@@ -175,7 +176,7 @@ def run():
     def go(key):
         keys = jax.random.split(key, 3)
         learned, _ = system.learn(keys[0], DATABASE)
-        after, _ = system.delete(keys[1], DATABASE, edit, learned)
+        after, _ = deleting(system)(keys[1], DATABASE, edit, learned)
         return learned, after, system.publish(keys[2], after)
 
     keys = jax.random.split(jax.random.key(0), 4000)
@@ -311,4 +312,4 @@ def test_refusals():
         system.learn(key, fewer)
     two = dd.deletion(PROBLEM.loss, DATABASE, [1, 2])
     with pytest.raises(InputError, match="replaces 2 rows, the system was calibrated for 1"):
-        system.delete(key, DATABASE, two, jnp.zeros(DIM))
+        deleting(system)(key, DATABASE, two, jnp.zeros(DIM))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import newton_reference as reference
 import numpy as np
 import pytest
-from problems import signed
+from problems import deleting, signed
 
 import dd_jax as dd
 from dd_jax.baselines import projective_residual
@@ -26,7 +26,7 @@ def made(request):
     system = projective_residual.system(PROBLEMS[request.param])
     state, cost = jax.jit(system.learn, compiler_options=UNOPTIMISED)(jax.random.key(0), DATABASE)
     assert cost.hessians == N * cost.solves
-    return request.param, state, jax.jit(system.delete, compiler_options=UNOPTIMISED)
+    return request.param, state, jax.jit(deleting(system), compiler_options=UNOPTIMISED)
 
 
 def target(name, database, start):

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import newton_reference as reference
 import numpy as np
 import pytest
-from problems import signed
+from problems import deleting, signed
 
 import dd_jax as dd
 from dd_jax.baselines import sekhari
+from dd_jax.constants import ROUNDING
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.loss_constants import ROUNDING
 
 N, DIM, L2, CAPACITY = 30, 3, 0.1, 3
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)
@@ -33,7 +33,7 @@ def made():
     noise = sekhari.calibrate(PROBLEM, **CLAIM)
     system = sekhari.system(PROBLEM, noise=noise, **CLAIM)
     options = {"compiler_options": UNOPTIMISED}
-    return system, jax.jit(system.learn, **options), jax.jit(system.delete, **options)
+    return system, jax.jit(system.learn, **options), jax.jit(deleting(system), **options)
 
 
 def serve(made, edits):

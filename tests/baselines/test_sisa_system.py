@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 from systems import CLIPPED, DATABASE, DIM, PROBLEM, SHARDS, SLICES, N, quick_jit, sharded
 
 import dd_jax as dd
@@ -21,7 +22,7 @@ def deletes():
     """One learned state, and the request that replaces any two rows, compiled once."""
     system = sharded()
     state, spent = quick_jit(system.learn)(jax.random.key(0), DATABASE)
-    return state, spent, quick_jit(system.delete)
+    return state, spent, quick_jit(deleting(system))
 
 
 RECORDS = dd.Labelled(jnp.array([[1.0, 0.0], [0.0, 0.9]]), jnp.array([-1.0, 1.0]))
@@ -185,7 +186,7 @@ def test_shards_that_one_request_hits_draw_their_own_noise():
     deal = jnp.arange(N, dtype=jnp.int32).reshape(SHARDS, -1)
     state = sisa.SisaState(deal, jnp.zeros((SHARDS, DIM)), jnp.zeros((SHARDS, SLICES - 1, DIM)))
     both = dd.deletion(PROBLEM.loss, blank, [0, N // SHARDS])
-    after, _ = quick_jit(system.delete)(jax.random.key(4), blank, both, state)
+    after, _ = quick_jit(deleting(system))(jax.random.key(4), blank, both, state)
     gaps = np.abs(np.asarray(after.models[0] - after.models[1]))
     assert np.all(gaps > 1e-3)
 
@@ -213,7 +214,7 @@ def test_refusals():
         sisa.system(training, 2, 2)
     with pytest.raises(InputError, match="slices = 0"):
         sisa.system(training, 2, 0)
-    with pytest.raises(InputError, match="shards = 1; SISA needs at least 2"):
+    with pytest.raises(InputError, match="shards = 1 is not a whole number ≥ 2"):
         sisa.system(training, 1)
     with pytest.raises(InputError, match="epsilon = 0"):
         sisa.calibrate(4, epsilon=0, delta=1e-5)

@@ -13,7 +13,7 @@ import pytest
 from scipy import optimize, stats
 
 import dd_jax as dd
-from dd_jax import cli, loss_constants
+from dd_jax import cli, constants
 from dd_jax import serving as service
 from dd_jax.cli import run, run_output
 from dd_jax.cli import run_summary as service_table
@@ -420,7 +420,7 @@ def test_the_guide_names_every_key_and_no_other(answer):
 
 
 def test_the_guides_numbers_are_those_of_its_command():
-    problem = ProblemConstants(loss_constants.logistic(feature_norm=np.sqrt(2)), 0.01)
+    problem = ProblemConstants(constants.logistic(feature_norm=np.sqrt(2)), 0.01)
     n = int(re.search(r"my.csv: ([\d,]+) training rows", GUIDE)[1].replace(",", ""))
     plan = dd.plan_convex(problem, n=n, dim=3, delta=1e-4, eps_dp=1.0, eps_dd=0.2)
     assert (
@@ -475,7 +475,7 @@ BAD = [
     ([*TASK, "--bound", "1"], "--bound is for a file of your own"),
     ([*TASK, "--rows", "267"], "there is no row 267; name one of 0 to 266."),
     ([*TASK, "--requests", "266"], "has 267 training rows, but 268 are needed"),
-    ([*TASK, "--test-fraction", "0"], "give a share between 0 and 1"),
+    ([*TASK, "--test-fraction", "0"], "is not in (0, 1)"),
     ([*TASK, "--loss", "squared"], "squared"),
     ([*TASK, "--seed", "-1"], "--seed -1"),
     ([], "--data"),

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from dd_jax import cli
+from dd_jax import cli, sweeps
 from dd_jax.sweeps import deletion as deletion_sweep
-from dd_jax.sweeps import store, sweep
+from dd_jax.sweeps import store
 
 OPTIONS = ["--l2", "0.05", "0.1", "--eps-dp", "0.5", "1", "--seeds", "3", "--requests", "4"]
 
@@ -29,7 +29,7 @@ def ran(monkeypatch):
             for k in range(1, len(settings) + 1)
         ]
 
-    monkeypatch.setattr(sweep, "run", run)
+    monkeypatch.setattr(sweeps, "run", run)
     return asked
 
 
@@ -99,7 +99,7 @@ def test_a_mean_beyond_its_bound_is_status_1(monkeypatch, capsys, tmp_path):
         high, accuracy = np.array([9.0, 9.1]), np.array([0.5, 0.6])
         return [deletion_sweep.Outcome(high, high, accuracy, accuracy) for _ in args[4]]
 
-    monkeypatch.setattr(sweep, "run", run)
+    monkeypatch.setattr(sweeps, "run", run)
     options = ["--seeds", "2", "--results", str(tmp_path), "--json"]
     assert cli.main(["sweep", *options, "--confidence", "0.5"]) == 1
     assert json.loads(capsys.readouterr().out)["verdict"] == "refuted"

@@ -255,8 +255,8 @@ def leaky(scene, keeps: float):
     def learn(key, database):
         return jnp.stack([signal(database)[0], 0.0]), base.cost()
 
-    def delete(key, database, edit, state):
-        now = signal(dd.apply_edit(database, edit))[0]
+    def delete(key, before, edit, after, state):
+        now = signal(after)[0]
         gone = jnp.where(edit.index[0] == 0, state[0], state[1])
         return jnp.stack([now, gone]), base.cost()
 

@@ -192,7 +192,9 @@ def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, mo
 def test_a_record_that_was_not_deleted_is_found_out(linear):
     stays = linear.interactions["stays"]
     wrong = linear._replace(interactions={"stays": stays._replace(deleted_by=1)})
-    with pytest.raises(InputError, match="in 40000 of 40000 runs the record was not deleted"):
+    with pytest.raises(
+        InputError, match="in 40000 of 40000 interactions the record was not deleted"
+    ):
         audit_runs.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
 
 

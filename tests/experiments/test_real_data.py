@@ -14,7 +14,7 @@ from dd_jax import data
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
 from dd_jax.guarantees.convex import Descent
-from dd_jax.sweeps import means
+from dd_jax.intervals import mean_over_seeds
 from experiments.cache import Runner
 from experiments.figures import real_data
 from experiments.real_data import costs, runs, words
@@ -270,7 +270,7 @@ def test_the_table_of_runs_says_what_it_heads():
     found = made_up()
     accuracy, risk = found[f"{DIGITS}: accuracy"], found[f"{DIGITS}: risk"]
     table = real_data.tables(CONFIG, found)[0]
-    last = means.over_seeds(accuracy[:, 2], 0.95)
+    last = mean_over_seeds(accuracy[:, 2], 0.95)
     assert dict(zip(table.columns, table.rows[0], strict=True)) == {
         "data": DIGITS,
         "n": 267,

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import dd_jax as dd
-from dd_jax import loss_constants
+from dd_jax import constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import adaptive, inference, nonconvex, renyi, risk
@@ -29,9 +29,9 @@ from dd_jax.plans import (
     plan_nonconvex,
 )
 
-LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
-TANH = ProblemConstants(loss_constants.tanh_margin(), 2.0)
-CLIPPED = ProblemConstants(loss_constants.softmax(num_classes=3), 0.1, clip_norm=0.5)
+LOGISTIC = ProblemConstants(constants.logistic(), 0.1)
+TANH = ProblemConstants(constants.tanh_margin(), 2.0)
+CLIPPED = ProblemConstants(constants.softmax(num_classes=3), 0.1, clip_norm=0.5)
 
 
 def convex(**options):
@@ -56,7 +56,7 @@ PLANS = {
     "paper": lambda: convex(accountant="paper", edits_per_request=3),
     "gaussian": lambda: convex(order=None, delta=1e-5),
     "label": lambda: plan_convex(
-        ProblemConstants(loss_constants.squared(label_bound=1.0), 0.1),
+        ProblemConstants(constants.squared(label_bound=1.0), 0.1),
         n=1000,
         dim=10,
         order=2,
@@ -251,7 +251,7 @@ def test_least_nonconvex_noise_meets_both_budgets_and_wastes_none(form):
 
 def test_a_plan_beyond_reach_is_computed_and_says_so():
     plan = plan_nonconvex(
-        ProblemConstants(loss_constants.tanh_margin(), 0.01),
+        ProblemConstants(constants.tanh_margin(), 0.01),
         n=10**6,
         dim=1000,
         order=4,
@@ -478,8 +478,8 @@ def test_planning_never_loads_jax():
         "import sys\n"
         "from dd_jax.plans import plan_convex\n"
         "from dd_jax.constants import ProblemConstants\n"
-        "from dd_jax import loss_constants\n"
-        "p = ProblemConstants(loss_constants.logistic(), 0.1)\n"
+        "from dd_jax import constants\n"
+        "p = ProblemConstants(constants.logistic(), 0.1)\n"
         "print(plan_convex(p, n=9, dim=1, order=2, eps_dp=1, eps_dd=1).certificate(1).eps_dp)\n"
         "sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'scipy.stats', 'scipy.optimize')))"
     )

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dd_jax import cli, loss_constants
+from dd_jax import cli, constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.plans import plan_convex, plan_nonconvex
 
@@ -37,7 +37,7 @@ def run_json(capsys, arguments):
 def test_json_is_the_plan_and_its_certificate(capsys):
     found = run_json(capsys, [*LOGISTIC, "--adaptivity", "2", "--request", "3"])
     assert found.keys() >= KEYS
-    problem = ProblemConstants(loss_constants.logistic(), 0.1)
+    problem = ProblemConstants(constants.logistic(), 0.1)
     plan = plan_convex(problem, n=1000, dim=10, order=2.0, eps_dp=1.0, eps_dd=0.1)
     certificate = plan.certificate(2, 3)
     for name in ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps"):
@@ -82,7 +82,7 @@ def test_accountant_is_chosen(capsys, accountant):
 def test_nonconvex(capsys):
     arguments = [*TANH, "--nonconvex", "--noise-variance", "4"]
     found = run_json(capsys, arguments)
-    problem = ProblemConstants(loss_constants.tanh_margin(), 0.1)
+    problem = ProblemConstants(constants.tanh_margin(), 0.1)
     plan = plan_nonconvex(
         problem, n=1000, dim=10, order=2.0, eps_dp=1.0, eps_dd=0.1, noise_variance=4.0
     )
@@ -92,15 +92,13 @@ def test_nonconvex(capsys):
 
 
 LOSSES = {
-    "logistic --feature-norm 2 --intercept": loss_constants.logistic(
-        feature_norm=2.0, intercept=True
-    ),
-    "smoothed_hinge --smoothing 0.5": loss_constants.smoothed_hinge(smoothing=0.5),
-    "huber --threshold 0.3": loss_constants.huber(threshold=0.3),
-    "linear": loss_constants.linear(),
-    "softmax --num-classes 4": loss_constants.softmax(num_classes=4),
-    "squared --clip-norm 0.5": loss_constants.squared(),
-    "squared --label-bound 2 --protects label": loss_constants.squared(label_bound=2.0),
+    "logistic --feature-norm 2 --intercept": constants.logistic(feature_norm=2.0, intercept=True),
+    "smoothed_hinge --smoothing 0.5": constants.smoothed_hinge(smoothing=0.5),
+    "huber --threshold 0.3": constants.huber(threshold=0.3),
+    "linear": constants.linear(),
+    "softmax --num-classes 4": constants.softmax(num_classes=4),
+    "squared --clip-norm 0.5": constants.squared(),
+    "squared --label-bound 2 --protects label": constants.squared(label_bound=2.0),
 }
 
 

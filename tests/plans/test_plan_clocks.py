@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dd_jax import loss_constants
+from dd_jax import constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.oracles import linear
@@ -88,7 +88,7 @@ def test_inserted_is_no_argument_any_more():
 
 
 def tanh_plan():
-    problem = ProblemConstants(loss_constants.tanh_margin(), 2.0)
+    problem = ProblemConstants(constants.tanh_margin(), 2.0)
     return plan_nonconvex(
         problem, n=20000, dim=1, order=2, eps_dp=1.0, eps_dd=0.3, noise_variance=2.0
     )
@@ -125,7 +125,7 @@ def test_a_look_before_the_insertion_is_free_for_convex_plans_and_the_words_are_
 
 def test_non_convex_risk_bounds_say_that_they_are_for_non_adaptive_histories():
     assert any("depended on a release" in text for text in tanh_plan().certificate().warnings)
-    problem = ProblemConstants(loss_constants.logistic(), 0.1)
+    problem = ProblemConstants(constants.logistic(), 0.1)
     plan = plan_convex(problem, n=100, dim=2, order=2, eps_dp=1.0, eps_dd=0.1)
     assert not any("depended on a release" in text for text in plan.certificate().warnings)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dd_jax import cli, loss_constants
+from dd_jax import cli, constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import renyi, risk
@@ -196,7 +196,7 @@ def test_deletion_budget_above_the_privacy_budget_takes_one_step():
 
 
 def test_a_linear_loss_may_use_the_largest_step_and_forgets_at_once():
-    plan = plan_convex(ProblemConstants(loss_constants.linear(), 0.5), n=100, dim=2, **BUDGETS)
+    plan = plan_convex(ProblemConstants(constants.linear(), 0.5), n=100, dim=2, **BUDGETS)
     assert plan.step_size == 2.0
     assert plan.delete_steps == 1
     certificate = plan.certificate()
@@ -279,7 +279,7 @@ def test_the_papers_plan_is_its_theorem():
 
 
 def test_clipped_glm_uses_the_clip_norm():
-    clipped = ProblemConstants(loss_constants.squared(feature_norm=2.0), 0.5, clip_norm=0.3)
+    clipped = ProblemConstants(constants.squared(feature_norm=2.0), 0.5, clip_norm=0.3)
     plan = plan_convex(clipped, n=1000, dim=3, **BUDGETS)
     as_huber = ProblemConstants(
         LossConstants("huberised", True, True, lipschitz=0.3, smoothness=clipped.loss.smoothness),
@@ -293,14 +293,14 @@ def test_clipped_glm_uses_the_clip_norm():
 
 
 def test_clipping_that_never_acts_is_no_obstacle():
-    softmax = loss_constants.softmax(num_classes=5)
+    softmax = constants.softmax(num_classes=5)
     plain = plan_convex(ProblemConstants(softmax, 0.1), n=1000, dim=15, **BUDGETS)
     idle = plan_convex(ProblemConstants(softmax, 0.1, clip_norm=1.5), n=1000, dim=15, **BUDGETS)
     assert idle.noise_variance == plain.noise_variance
 
 
 def test_label_plan_uses_half_the_label_sensitivity_and_says_so():
-    squared = ProblemConstants(loss_constants.squared(feature_norm=2.0, label_bound=1.5), 0.5)
+    squared = ProblemConstants(constants.squared(feature_norm=2.0, label_bound=1.5), 0.5)
     plan = plan_convex(squared, n=1000, dim=3, protects="label", **BUDGETS)
     assert plan.noise_variance == pytest.approx(
         2 * 3.0**2 * (2 - plan.step_size * 0.5) / (0.5 * 1000**2)
@@ -310,7 +310,7 @@ def test_label_plan_uses_half_the_label_sensitivity_and_says_so():
     assert "label-DP only: features and the presence of a record are not protected" in (
         certificate.warnings
     )
-    huber = ProblemConstants(loss_constants.huber(threshold=0.7), 0.5)
+    huber = ProblemConstants(constants.huber(threshold=0.7), 0.5)
     by_record = plan_convex(huber, n=1000, dim=3, **BUDGETS)
     by_label = plan_convex(huber, n=1000, dim=3, protects="label", **BUDGETS)
     assert by_label.noise_variance == by_record.noise_variance

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dd_jax import loss_constants
+from dd_jax import constants as proved
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
@@ -72,9 +72,7 @@ def ridge_case(seed):
     l2 = radius**2 * 10 ** rng.uniform(-2, 0.5)
     edits = int(rng.integers(1, 4))
     accountant = str(rng.choice(["optimal", "unrelaxed", "paper"], p=[0.6, 0.2, 0.2]))
-    problem = ProblemConstants(
-        loss_constants.squared(feature_norm=radius, label_bound=label_bound), l2
-    )
+    problem = ProblemConstants(proved.squared(feature_norm=radius, label_bound=label_bound), l2)
     step_size = None
     if accountant == "optimal" and rng.random() < 0.5:
         step_size = rng.uniform(0.1, 1) * 2 / (2 * l2 + radius**2)
@@ -255,7 +253,7 @@ def test_logistic_streams(block):
         rng = np.random.default_rng(seed)
         radius, l2 = 10 ** rng.uniform(-0.3, 0.5), 10 ** rng.uniform(-0.8, 0.5)
         plan = plan_convex(
-            ProblemConstants(loss_constants.logistic(feature_norm=radius), l2),
+            ProblemConstants(proved.logistic(feature_norm=radius), l2),
             n=int(rng.integers(4, 40)),
             dim=1,
             order=float(rng.choice([1.5, 2, 4])),
@@ -296,7 +294,7 @@ def test_tanh_streams(block):
         rng = np.random.default_rng(seed)
         l2, ratio = rng.uniform(2, 8), rng.uniform(0.1, 0.4)
         plan = plan_nonconvex(
-            ProblemConstants(loss_constants.tanh_margin(), l2),
+            ProblemConstants(proved.tanh_margin(), l2),
             n=int(rng.integers(30, 100)),
             dim=1,
             order=float(rng.choice([1.3, 1.7])),
@@ -339,7 +337,7 @@ def test_tanh_streams(block):
 def test_the_risk_of_a_model_that_hardly_learned_is_covered(request_number):
     """With K_L = 0 the learned model is the start, however close later ones are to their law."""
     plan = plan_nonconvex(
-        ProblemConstants(loss_constants.tanh_margin(), 0.1),
+        ProblemConstants(proved.tanh_margin(), 0.1),
         n=1000,
         dim=1,
         order=2.0,
@@ -372,7 +370,7 @@ def test_the_risk_of_a_model_that_hardly_learned_is_covered(request_number):
 def test_the_risk_of_a_short_run_is_covered_whichever_phase_is_short():
     features = np.ones(30)
     plan = plan_nonconvex(
-        ProblemConstants(loss_constants.tanh_margin(), 2.0),
+        ProblemConstants(proved.tanh_margin(), 2.0),
         n=30,
         dim=1,
         order=1.5,
@@ -397,7 +395,7 @@ def test_what_an_adaptive_requester_reaches_is_covered():
     from dd_jax.guarantees import adaptive
 
     plan = plan_convex(
-        ProblemConstants(loss_constants.linear(), 1.0),
+        ProblemConstants(proved.linear(), 1.0),
         n=100,
         dim=1,
         order=2,
@@ -421,7 +419,7 @@ def test_an_adaptivity_above_the_listed_looks_is_refused(
 ):
     """The list alone would certify less than a recoding requester with one look reaches."""
     plan = plan_convex(
-        ProblemConstants(loss_constants.linear(), 1.0),
+        ProblemConstants(proved.linear(), 1.0),
         n=100,
         dim=1,
         order=2,
@@ -449,7 +447,7 @@ def test_an_adaptivity_above_the_listed_looks_is_refused(
 @pytest.mark.parametrize("accountant", ["unrelaxed", "paper"])
 def test_accountants_without_intervals_cover_a_listed_look_as_an_unlisted_one(accountant):
     plan = plan_convex(
-        ProblemConstants(loss_constants.linear(), 1.0),
+        ProblemConstants(proved.linear(), 1.0),
         n=100,
         dim=1,
         order=2,

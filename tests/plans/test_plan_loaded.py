@@ -7,30 +7,30 @@ import random
 
 import pytest
 
-from dd_jax import loss_constants
+from dd_jax import constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.plans import Certificate, Plan, plan_composition, plan_convex, plan_nonconvex
 
-LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
+LOGISTIC = ProblemConstants(constants.logistic(), 0.1)
 BUDGETS = {"n": 1000, "dim": 3, "order": 2, "eps_dp": 1.0}
 PLANS = {
     "convex": plan_convex(LOGISTIC, eps_dd=0.1, **BUDGETS),
     "delta": plan_convex(LOGISTIC, **(BUDGETS | {"order": None, "delta": 1e-5, "eps_dd": 0.1})),
     "label": plan_convex(
-        ProblemConstants(loss_constants.squared(label_bound=1.0), 0.1),
+        ProblemConstants(constants.squared(label_bound=1.0), 0.1),
         eps_dd=0.1,
         protects="label",
         **BUDGETS,
     ),
     "nonconvex": plan_nonconvex(
-        ProblemConstants(loss_constants.tanh_margin(), 2.0),
+        ProblemConstants(constants.tanh_margin(), 2.0),
         eps_dd=0.5,
         noise_variance=4.0,
         **BUDGETS,
     ),
     "composition": plan_composition(
-        ProblemConstants(loss_constants.softmax(num_classes=3), 0.1, clip_norm=0.5),
+        ProblemConstants(constants.softmax(num_classes=3), 0.1, clip_norm=0.5),
         learn_steps=100,
         delete_steps=5,
         num_requests=10,

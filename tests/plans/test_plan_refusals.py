@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from dd_jax import loss_constants
+from dd_jax import constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.plans import Plan, plan_composition, plan_convex, plan_nonconvex
 
-LOGISTIC = ProblemConstants(loss_constants.logistic(), 0.1)
-TANH = ProblemConstants(loss_constants.tanh_margin(), 2.0)
-SOFTMAX = loss_constants.softmax(num_classes=3)
+LOGISTIC = ProblemConstants(constants.logistic(), 0.1)
+TANH = ProblemConstants(constants.tanh_margin(), 2.0)
+SOFTMAX = constants.softmax(num_classes=3)
 BARE = LossConstants("my loss", True, False)
 SIZE = {"n": 100, "dim": 2, "eps_dp": 1.0, "eps_dd": 0.1}
 
@@ -27,7 +27,7 @@ def bounded(problem=TANH, **options):
 
 
 def labels():
-    problem = ProblemConstants(loss_constants.squared(label_bound=1.0), 0.1)
+    problem = ProblemConstants(constants.squared(label_bound=1.0), 0.1)
     return convex(problem, protects="label")
 
 
@@ -42,7 +42,7 @@ def declared(**constants):
 
 
 def other_problem():
-    return convex().certificate(problem=ProblemConstants(loss_constants.logistic(), 0.2))
+    return convex().certificate(problem=ProblemConstants(constants.logistic(), 0.2))
 
 
 def adaptive_nonconvex():
@@ -91,7 +91,7 @@ REFUSED = {
         "bounded_network, or plan_composition.",
     ),
     "a clipped bounded loss": (
-        lambda: bounded(ProblemConstants(loss_constants.tanh_margin(), 2.0, clip_norm=0.5)),
+        lambda: bounded(ProblemConstants(constants.tanh_margin(), 2.0, clip_norm=0.5)),
         "clipping tanh margin to norm 0.5 leaves no non-convex certificate: the clipped field is "
         "no bounded loss's gradient, even in one dimension (erratum E1); give clip_norm ≥ L = 1, "
         "where clipping never acts, or use plan_composition.",
@@ -163,7 +163,7 @@ REFUSED = {
     "another problem": (
         other_problem,
         f"the plan was made for {LOGISTIC}, not for "
-        f"{ProblemConstants(loss_constants.logistic(), 0.2)}; plan again for the problem that is "
+        f"{ProblemConstants(constants.logistic(), 0.2)}; plan again for the problem that is "
         f"run.",
     ),
     "more edits than records": (
@@ -200,10 +200,10 @@ def test_a_non_convex_start_that_is_slightly_off_is_refused(excess):
 def test_different_domains_never_read_alike():
     bounds = [0.1, 1 / 3, 0.5, 1.0, math.nextafter(1.0, 2.0), 2.5, 1e6, 1234567.0, 1e-7, 3e90]
     texts = {
-        loss_constants.squared(feature_norm=x, label_bound=y).domain for x in bounds for y in bounds
+        constants.squared(feature_norm=x, label_bound=y).domain for x in bounds for y in bounds
     }
     assert len(texts) == len(bounds) ** 2
-    assert loss_constants.squared(feature_norm=2, label_bound=1e6).domain == (
+    assert constants.squared(feature_norm=2, label_bound=1e6).domain == (
         "‖features‖ ≤ 2, label in [-1e+06, 1e+06]"
     )
 
@@ -223,7 +223,7 @@ def test_the_reduction_as_stated_is_refused_where_the_sound_bound_is_larger():
 BAD_INPUT = {
     "zero budget": (
         lambda: convex(eps_dp=0.0),
-        "eps_dp = 0 is not a positive finite number; give eps_dp > 0.",
+        "eps_dp = 0.0 is not a positive finite number; give eps_dp > 0.",
     ),
     "negative budget": (
         lambda: convex(eps_dd=-0.1),
@@ -235,7 +235,7 @@ BAD_INPUT = {
     ),
     "NaN budget": (
         lambda: convex(eps_dd=math.nan),
-        "eps_dd = nan is not a number; give a number.",
+        "eps_dd = nan is not a positive finite number; give eps_dd > 0.",
     ),
     "order 1": (
         lambda: convex(order=1),
@@ -257,7 +257,7 @@ BAD_INPUT = {
     ),
     "delta": (
         lambda: convex(order=None, delta=1.0),
-        "delta = 1 is not in (0, 1); give for example delta=1e-5.",
+        "delta = 1.0 is not in (0, 1); give for example delta=1e-5.",
     ),
     "accountant": (
         lambda: convex(accountant="moments"),
@@ -282,7 +282,7 @@ BAD_INPUT = {
     ),
     "step size": (
         lambda: convex(step_size=-1.0),
-        "step_size = -1 is not a positive finite number; give step_size > 0.",
+        "step_size = -1.0 is not a positive finite number; give step_size > 0.",
     ),
     "non-convex step size alone": (
         lambda: bounded(step_size=0.1),
@@ -291,11 +291,11 @@ BAD_INPUT = {
     ),
     "request": (
         lambda: convex().certificate(request=0),
-        "request = 0 is not a finite whole number ≥ 1; give one.",
+        "request = 0 is not a whole number ≥ 1; give one.",
     ),
     "adaptivity": (
         lambda: convex().certificate(adaptivity=-1),
-        "adaptivity = -1 is not a whole number ≥ 0; give 0, 1, 2, … or numpy.inf.",
+        "adaptivity = -1 is not a whole number ≥ 0; give one.",
     ),
     "insertion": (
         lambda: convex().certificate(request=2, first_inserted=2),

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import jax
 
-from dd_jax.sweeps import chunks, store, sweep
+from dd_jax import sweeps
+from dd_jax.sweeps import store
 
 LIVES = 20
 SEEDS = 120
@@ -35,10 +36,10 @@ def draw(key, setting):
 
 def work(folder: Path, tick) -> None:
     """Three settings × 120 seeds, three runs to a chunk."""
-    settings = sweep.grid(Setting(), scale=(1.0, 2.0, 3.0))
-    stream = chunks.Stream(folder, "draw", {}, 3)
+    settings = sweeps.grid(Setting(), scale=(1.0, 2.0, 3.0))
+    stream = sweeps.Stream(folder, "draw", {}, 3)
     fields = ("scale", "shift")
-    sweep.run(stream, draw, jax.random.key(1), SEEDS, settings, traced=fields, progress=tick)
+    sweeps.run(stream, draw, jax.random.key(1), SEEDS, settings, traced=fields, progress=tick)
 
 
 def live(folder: Path, *, dies_in: str | None = None) -> tuple[int, int]:

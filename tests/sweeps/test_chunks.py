@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax import ensemble, sharding
-from dd_jax.sweeps import chunks, store
-from dd_jax.sweeps.chunks import Stream
+from dd_jax import ensemble, sharding, sweeps
+from dd_jax.sweeps import Stream, runner, store
 from dd_jax.sweeps.store import Folder
 
 KEY = jax.random.key(3)
@@ -47,7 +46,7 @@ def contents(folder):
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken")
-    return folder, chunks.over_seeds(stream(folder), draw, KEY, 11, SCALE)
+    return folder, sweeps.over_seeds(stream(folder), draw, KEY, 11, SCALE)
 
 
 def the_folder(folder):
@@ -60,7 +59,7 @@ def the_folder(folder):
 def test_chunks_are_what_one_run_without_them_gives(unbroken):
     folder, found = unbroken
     expected = dd.over_seeds(draw, KEY, 11, SCALE)
-    kept_nothing = chunks.over_seeds(stream(None), draw, KEY, 11, SCALE)
+    kept_nothing = sweeps.over_seeds(stream(None), draw, KEY, 11, SCALE)
     for name in ("a", "b"):
         assert isinstance(found[name], np.ndarray)
         np.testing.assert_array_equal(found[name], expected[name])
@@ -70,7 +69,7 @@ def test_chunks_are_what_one_run_without_them_gives(unbroken):
 
 def test_a_mesh_gives_the_same_numbers_and_has_a_folder_of_its_own(unbroken, tmp_path):
     meshed = stream(tmp_path)._replace(mesh=sharding.make_mesh())
-    found = chunks.over_seeds(meshed, draw, KEY, 11, SCALE)
+    found = sweeps.over_seeds(meshed, draw, KEY, 11, SCALE)
     np.testing.assert_allclose(found["a"], unbroken[1]["a"], rtol=0, atol=1e-6)
     assert the_folder(tmp_path).path.name != the_folder(unbroken[0]).path.name
     assert the_folder(tmp_path).identity["layout"] == {"seeds": 1, "data": 1, "processes": 1}
@@ -87,11 +86,11 @@ def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):
 
     seen = []
     with pytest.raises(Broken):
-        chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=stop)
+        sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=stop)
     assert seen == [(4, 11), (8, 11)]
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
     assert len(kept) == 2
-    resumed = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    resumed = sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     assert contents(tmp_path) == contents(unbroken[0])
     np.testing.assert_array_equal(resumed["a"], unbroken[1]["a"])
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
@@ -101,12 +100,12 @@ def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):
 def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, monkeypatch):
     folder, found = unbroken
     monkeypatch.setattr(ensemble, "over_seeds", None)
-    again = chunks.over_seeds(stream(folder), draw, KEY, 9, SCALE)
+    again = sweeps.over_seeds(stream(folder), draw, KEY, 9, SCALE)
     np.testing.assert_array_equal(again["a"], found["a"][:9])
     with pytest.raises(TypeError):  # the thirteenth seed would be computed
-        chunks.over_seeds(stream(folder), draw, KEY, 13, SCALE)
+        sweeps.over_seeds(stream(folder), draw, KEY, 13, SCALE)
     with pytest.raises(TypeError):  # nothing that is there may be used
-        chunks.over_seeds(stream(folder)._replace(resume=False), draw, KEY, 9, SCALE)
+        sweeps.over_seeds(stream(folder)._replace(resume=False), draw, KEY, 9, SCALE)
 
 
 @pytest.mark.parametrize(
@@ -122,18 +121,18 @@ def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, m
     ],
 )
 def test_what_decides_the_numbers_names_the_folder(changed, fn, key, scale, tmp_path):
-    first = chunks.identity(stream(tmp_path), draw, KEY, (SCALE,))
-    other = chunks.identity(stream(tmp_path, **changed), fn, key, (scale,))
-    assert first == chunks.identity(stream(tmp_path), draw, KEY, (SCALE,))
+    first = sweeps.identity(stream(tmp_path), draw, KEY, (SCALE,))
+    other = sweeps.identity(stream(tmp_path, **changed), fn, key, (scale,))
+    assert first == sweeps.identity(stream(tmp_path), draw, KEY, (SCALE,))
     assert Folder.open(tmp_path, "x", first).path != Folder.open(tmp_path, "x", other).path
 
 
 def test_compiler_flags_count(monkeypatch):
     given = (stream(None), draw, KEY, (SCALE,))
-    before = chunks.identity(*given)
-    assert chunks.identity(*given) == before
+    before = sweeps.identity(*given)
+    assert sweeps.identity(*given) == before
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    assert chunks.identity(*given) != before
+    assert sweeps.identity(*given) != before
 
 
 def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatch):
@@ -141,11 +140,11 @@ def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatc
         def fn(key):
             return constant + jax.random.normal(key, (100,))
 
-        return chunks.identity(stream(tmp_path), fn, KEY, ())
+        return sweeps.identity(stream(tmp_path), fn, KEY, ())
 
     one, other = identity(jnp.arange(100.0)), identity(jnp.arange(100.0).at[50].set(-1))
     assert one["program"] != other["program"]
-    monkeypatch.setattr(chunks, "version", lambda name: "99")
+    monkeypatch.setattr(runner, "version", lambda name: "99")
     newer = identity(jnp.arange(100.0))
     assert newer["program"] == one["program"]
     assert newer != one
@@ -156,13 +155,13 @@ def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatc
 @pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
 def test_the_manifest_names_the_generator_of_the_key(generator, tmp_path):
     key = jax.random.key(3, impl=generator)
-    chunks.over_seeds(stream(tmp_path), draw, key, 1, SCALE)
+    sweeps.over_seeds(stream(tmp_path), draw, key, 1, SCALE)
     assert store.read_manifest(the_folder(tmp_path).path)["prng"] == generator
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 def test_a_damaged_chunk_is_found_named_and_made_again(damage, unbroken, tmp_path, caplog):
-    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     folder = the_folder(tmp_path)
     victim = folder._files(1)[0]
     content = victim.read_bytes()
@@ -170,17 +169,17 @@ def test_a_damaged_chunk_is_found_named_and_made_again(damage, unbroken, tmp_pat
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     victim.write_bytes({"cut": content[:middle], "flipped": flipped, "empty": b""}[damage])
     assert folder.verify() == [victim.name]
-    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    found = sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     assert victim.name in caplog.text
     np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
     assert contents(tmp_path) == contents(unbroken[0])
 
 
 def test_a_chunk_under_a_false_name_is_replaced(unbroken, tmp_path):
-    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     victim = the_folder(tmp_path)._files(0)[0]
     victim.rename(victim.with_name(f"000000-{'0' * 64}.npz"))
-    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     assert contents(tmp_path) == contents(unbroken[0])
 
 
@@ -211,7 +210,7 @@ def test_a_chunk_of_another_place_stream_or_length_is_made_again(
     right.unlink()
     folder.list_chunks()
     assert folder.verify() == [name]
-    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    found = sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     assert name in caplog.text
     np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
     assert contents(tmp_path) == contents(unbroken[0])
@@ -222,9 +221,9 @@ def test_two_writers_in_turn_leave_one_set_of_files(unbroken, tmp_path):
 
     def other(done, total):
         del total
-        chunks.over_seeds(stream(tmp_path), draw, KEY, min(done + 4, 11), SCALE)
+        sweeps.over_seeds(stream(tmp_path), draw, KEY, min(done + 4, 11), SCALE)
 
-    found = chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=other)
+    found = sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=other)
     np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
     assert contents(tmp_path) == contents(unbroken[0])
 
@@ -283,7 +282,7 @@ def test_a_damaged_or_altered_manifest_is_found_and_written_again(unbroken, tmp_
     for other in (text[: len(text) // 2], text.replace('"n": 1', '"n": 2')):
         path.write_text(other)
         assert store.verify(tmp_path) == [name]
-        chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+        sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
         assert store.verify(tmp_path) == []
         assert contents(tmp_path) == contents(unbroken[0])
     assert "manifest.json is damaged" in caplog.text
@@ -298,7 +297,7 @@ def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkey
     shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(store, "revision", lambda: "0" * 40)
     monkeypatch.setattr(ensemble, "over_seeds", None)  # nothing is computed
-    chunks.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     listed = store.read_manifest(the_folder(tmp_path).path)
     assert set(listed["revisions"]) == {
         "0" * 40,
@@ -319,7 +318,7 @@ def test_neighbours_are_those_of_the_library(tmp_path):
     edit = dd.replacement([2], jnp.array([10.0]))
     seen = []
     key = jax.random.key(5)
-    found = chunks.neighbours(
+    found = sweeps.neighbours(
         stream(tmp_path),
         run,
         jax.random.clone(key),
@@ -340,9 +339,9 @@ def test_neighbours_are_those_of_the_library(tmp_path):
 
 def test_bad_input_is_refused(tmp_path):
     with pytest.raises(dd.InputError, match="give at least 1"):
-        chunks.over_seeds(stream(tmp_path), draw, KEY, 0, SCALE)
+        sweeps.over_seeds(stream(tmp_path), draw, KEY, 0, SCALE)
     with pytest.raises(dd.InputError, match="cannot name a folder"):
-        chunks.over_seeds(stream(tmp_path, name="a/b"), draw, KEY, 1, SCALE)
+        sweeps.over_seeds(stream(tmp_path, name="a/b"), draw, KEY, 1, SCALE)
     for config in ({"n": object()}, {"n": float("nan")}):
         with pytest.raises(dd.InputError, match="not JSON"):
             Folder.open(tmp_path, "x", {"config": config})

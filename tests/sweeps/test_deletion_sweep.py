@@ -10,7 +10,8 @@ from scipy import optimize
 import dd_jax as dd
 from dd_jax.sweeps import deletion as deletion_sweep
 from dd_jax.sweeps.deletion import Question
-from experiments import stream_runs, utility_order
+from experiments import utility_order
+from experiments.figures import risk_stream
 
 TRAIN = utility_order.synthetic(50, 4, seed=0)
 TEST = jax.tree.map(lambda leaf: leaf[:30], utility_order.synthetic(50, 4, seed=1))
@@ -91,7 +92,7 @@ def test_an_adaptive_stream_is_the_one_that_sees_releases_and_works_against_them
     _, transcript = dd.drive(
         jax.random.clone(KEY), CURATOR, respond, TRAIN, num_requests=4, observe=range(4)
     )
-    found = call(lambda *args: stream_runs.adaptive(*args, every=2), TRAIN, TEST)
+    found = call(lambda *args: risk_stream.adaptive(*args, every=2), TRAIN, TEST)
     states = [edited(TRAIN, transcript.edits, count) for count in (0, 2, 4)]
     releases = transcript.releases[::2]
     risks = [excess_risk(model, rows) for model, rows in zip(releases, states, strict=True)]
@@ -100,10 +101,10 @@ def test_an_adaptive_stream_is_the_one_that_sees_releases_and_works_against_them
 
 
 def test_databases_along_a_stream_and_their_minimisers():
-    edits = stream_runs.in_turn(TRAIN, 104, seed=3)
+    edits = risk_stream.in_turn(TRAIN, 104, seed=3)
     assert edits.index[:, 0].tolist() == [i % 50 for i in range(104)]
-    stacked = stream_runs.databases(TRAIN, edits, 26)
-    optima = stream_runs.minima(dd.losses.logistic(), 0.2, stacked)
+    stacked = risk_stream.databases(TRAIN, edits, 26)
+    optima = risk_stream.minima(dd.losses.logistic(), 0.2, stacked)
     assert stacked.label.shape == (5, 50)
     for place in range(5):
         rows = edited(TRAIN, edits, 26 * place)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax import ensemble
-from dd_jax.sweeps import chunks, progress, store, sweep
-from dd_jax.sweeps.chunks import Stream
+from dd_jax import ensemble, sweeps
+from dd_jax.cli import output
+from dd_jax.sweeps import Stream, runner, store
 from experiments.cache import Runner
 
 KEY = jax.random.key(3)
@@ -32,7 +32,7 @@ class Setting:
 
 
 TRACED = ("scale", "shift")
-SETTINGS = sweep.grid(Setting(), size=(2, 3), scale=(1.0, 2.0, 0.5), shift=(0.0, 1.0))
+SETTINGS = sweeps.grid(Setting(), size=(2, 3), scale=(1.0, 2.0, 0.5), shift=(0.0, 1.0))
 CALLS = []
 
 
@@ -50,7 +50,7 @@ def offset(setting):
 def run(settings, folder=None, chunk=8, seeds=SEEDS, **options):
     stream = Stream(folder, "draw", {}, chunk)
     options = {"traced": TRACED, "arguments": offset} | options
-    return sweep.run(stream, draw, KEY, seeds, settings, **options)
+    return sweeps.run(stream, draw, KEY, seeds, settings, **options)
 
 
 def contents(folder):
@@ -104,7 +104,7 @@ def test_settings_that_differ_in_traced_numbers_share_one_program(kept, tmp_path
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        settings = sweep.grid(Setting(size=2), scale=(7.0, 8.0, 9.0, 10.0, 11.0), shift=(3.0,))
+        settings = sweeps.grid(Setting(size=2), scale=(7.0, 8.0, 9.0, 10.0, 11.0), shift=(3.0,))
         run(settings, at_once=1, seeds=1)  # five blocks of one setting
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
@@ -112,22 +112,22 @@ def test_settings_that_differ_in_traced_numbers_share_one_program(kept, tmp_path
 
 
 def test_groups_are_static_parts_and_a_missing_number_is_static():
-    settings = sweep.grid(Setting(), size=(2, 3), scale=(1.0, 2.0), shift=(None, 1.0))
-    found = [(group.places, group.traced) for group in sweep.groups(settings, TRACED)]
+    settings = sweeps.grid(Setting(), size=(2, 3), scale=(1.0, 2.0), shift=(None, 1.0))
+    found = [(group.places, group.traced) for group in runner.groups(settings, TRACED)]
     both = ("scale", "shift")
     assert found == [([0, 2], ("scale",)), ([1, 3], both), ([4, 6], ("scale",)), ([5, 7], both)]
 
 
 def test_blocks_have_one_length_and_hold_every_place():
-    assert sweep._blocks([1, 2, 3, 4, 5, 6, 7], 3) == [[1, 2, 3], [4, 5, 6], [7, 7, 7]]
-    assert sweep._blocks([1, 2, 3, 4], 3) == [[1, 2], [3, 4]]
-    assert sweep._blocks([1, 2], 9) == [[1, 2]]
+    assert runner._blocks([1, 2, 3, 4, 5, 6, 7], 3) == [[1, 2, 3], [4, 5, 6], [7, 7, 7]]
+    assert runner._blocks([1, 2, 3, 4], 3) == [[1, 2], [3, 4]]
+    assert runner._blocks([1, 2], 9) == [[1, 2]]
 
 
 def test_whole_numbers_stay_whole_and_mixed_ones_do_not():
-    whole, mixed = sweep.grid(Setting(), scale=(1, 2)), sweep.grid(Setting(), scale=(1, 2.5))
-    assert sweep._column(whole[:1], "scale", whole).dtype == jnp.int32
-    assert sweep._column(mixed[:1], "scale", mixed).dtype == jnp.float32
+    whole, mixed = sweeps.grid(Setting(), scale=(1, 2)), sweeps.grid(Setting(), scale=(1, 2.5))
+    assert runner._column(whole[:1], "scale", whole).dtype == jnp.int32
+    assert runner._column(mixed[:1], "scale", mixed).dtype == jnp.float32
 
 
 def test_memory_is_bounded_and_progress_counts_every_run_once(kept):
@@ -159,13 +159,13 @@ def test_a_whole_sweep_is_found_again_and_a_changed_one_is_not_mixed_in(kept, mo
     for one, other in zip(again, kept[0], strict=True):
         np.testing.assert_array_equal(one["value"], other["value"])
     assert contents(kept[1]) == before
-    monkeypatch.setattr(chunks, "version", lambda name: "99")
+    monkeypatch.setattr(runner, "version", lambda name: "99")
     with pytest.raises(TypeError):  # another library version would be computed
         run(SETTINGS, kept[1])
     monkeypatch.undo()
     monkeypatch.setattr(ensemble, "over_seeds", None)
     with pytest.raises(TypeError):  # and another setting
-        run(sweep.grid(Setting(shift=0.0), scale=(1.0, 2.0)), kept[1])
+        run(sweeps.grid(Setting(shift=0.0), scale=(1.0, 2.0)), kept[1])
 
 
 def test_a_truncated_chunk_is_named_and_made_again(kept, tmp_path, caplog):
@@ -181,10 +181,10 @@ def test_a_truncated_chunk_is_named_and_made_again(kept, tmp_path, caplog):
 
 def test_bad_sweeps_are_refused():
     with pytest.raises(dd.InputError, match="'scales' is no field of Setting; choose one of scale"):
-        sweep.grid(Setting(), scales=(1.0,))
+        sweeps.grid(Setting(), scales=(1.0,))
     for values in ((), (1.0, 1.0)):
         with pytest.raises(dd.InputError, match="at least one value, none of them twice"):
-            sweep.grid(Setting(), scale=values)
+            sweeps.grid(Setting(), scale=values)
     with pytest.raises(dd.InputError, match="no setting to run"):
         run([])
     with pytest.raises(dd.InputError, match="given twice"):
@@ -211,9 +211,9 @@ def test_a_runner_says_what_it_does_first_and_sweeps(tmp_path):
 
 def test_progress_in_a_pipe_is_lines_and_the_first_comes_before_the_work(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
     pipe = io.StringIO()
-    with progress.shown("sweep", stream=pipe) as tick:
+    with output.progress("sweep", stream=pipe) as tick:
         assert pipe.getvalue() == "sweep: compiling …\n"
         tick(90, 100)  # found on disk: no time went by
         for done in (92, 94, 96):
@@ -238,7 +238,7 @@ def test_progress_on_a_terminal_is_a_bar():
             return True
 
     terminal = Terminal()
-    with progress.shown("sweep", stream=terminal) as tick:
+    with output.progress("sweep", stream=terminal) as tick:
         tick(3, 12)
         tick(12, 12)
     assert "12/12" in terminal.getvalue()

@@ -1,15 +1,17 @@
 """What an audit of Noisy-GD is made of: interactions in two neighbouring worlds, and claims."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, PyTree
 
-from dd_jax.audit import claims, scores
-from dd_jax.interaction import Requester, interact, replaces
+from dd_jax.audit import claims, samples, scores
+from dd_jax.ensemble import Pair
+from dd_jax.interaction import Requester
 from dd_jax.plans import Plan
 from dd_jax.types import Edit, Mechanism
 
@@ -20,60 +22,60 @@ EPS_DP, EPS_DD = 1.0, 0.1
 GAUSSIAN, EVENT = ("gaussian_mu",), ("renyi_binary",)
 
 
-class Seen(NamedTuple):
-    """What an observer sees of one interaction, and whether the record was deleted as asked."""
-
-    releases: PyTree
-    deleted: Bool[Array, ""]
-
-
-Run = Callable[..., Seen]
-"""`(key, database, rows, deleted_by, *args) -> Seen`; compiled once for all its arguments."""
-
-
 class Interaction(NamedTuple):
     """A whole interaction and the two worlds it is run in.
 
     Attributes:
-        run: what is run; interactions that share it share its compiled program.
+        mechanism: the curator.
+        make_requester: 𝒬 from `args`.
         database: 𝒟. alternative: the edit that makes the neighbour.
-        kept: the numbers of the releases that `run` returns.
+        kept: the numbers of the releases that are kept; the last of them ends the interaction.
         deleted_by: the request that must delete the target, 0 if it stays.
-        args: what else `run` is given.
+        args: what else differs between interactions that share one compiled program.
         chunk: seeds per device call.
+        observe: releases the requester is shown.
     """
 
-    run: Run
+    mechanism: Mechanism
+    make_requester: Callable[..., Requester]
     database: PyTree
     alternative: Edit
     kept: tuple[int, ...]
     deleted_by: int
     args: tuple
     chunk: int
+    observe: tuple[int, ...] = ()
 
-    @property
-    def all_args(self) -> tuple:
-        """Everything that `run` is given after the database."""
-        return (self.alternative.index, jnp.int32(self.deleted_by), *self.args)
-
-
-def make_run(
-    mechanism: Mechanism,
-    make_requester: Callable[..., Requester],
-    kept: tuple[int, ...],
-    observe: tuple[int, ...] = (),
-) -> Run:
-    """Serve the requester made of `args` up to the last release that is kept."""
-
-    def run(key, database, rows, deleted_by, *args):
-        requester = make_requester(*args)
-        _, transcript = interact(
-            key, mechanism, requester, database, num_requests=max(kept), observe=observe
+    def sample(self, key: Array, seeds: int, neighbours: Callable[..., Pair]) -> Pair:
+        """The kept releases in both worlds, leaves (seeds, releases, …); see `two_worlds`."""
+        program = (self.mechanism, self.make_requester, self.kept, self.observe)
+        return samples.two_worlds(
+            _trial(*program),
+            key,
+            seeds,
+            self.database,
+            self.alternative,
+            self.alternative.index,
+            jnp.int32(self.deleted_by),
+            *self.args,
+            in_double=_trial(*program, double=True),
+            neighbours=neighbours,
         )
-        gone = (deleted_by == 0) | replaces(transcript, deleted_by, rows)
-        return Seen(transcript.releases[np.array(kept)], gone)
 
-    return run
+
+@functools.lru_cache(maxsize=64)
+def _trial(mechanism, make_requester, kept, observe, double=False):
+    """One function object per program, so that interactions which share it compile it once."""
+
+    def trial(key, database, rows, deleted_by, *args):
+        requester = make_requester(*args)
+        requester = samples.in_double(requester) if double else requester
+        stage = samples.Stage(
+            mechanism, requester, database, rows, deleted_by, max(kept), observe, kept
+        )
+        return samples.one_run(key, stage)
+
+    return trial
 
 
 class Case(NamedTuple):

@@ -20,7 +20,6 @@ from dd_jax.audit.settings.cases import (
     Certified,
     Interaction,
     Setting,
-    make_run,
     one_event,
 )
 from dd_jax.erm import Problem
@@ -54,9 +53,8 @@ def setting(order: float) -> Setting:
     worlds = (database, replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32)))
     mechanism = noisy_gd.mechanism(problem, plan)
     every = tuple(range(REQUESTS + 1))
-    plain = make_run(mechanism, requesters.fixed_stream, every)
+    plain = (mechanism, requesters.fixed_stream)
     recoder = requesters.sign_recoder(NUM_RECORDS, deletes=True)
-    recoded = make_run(mechanism, lambda: recoder, (1,), observe=(0,))
 
     def stream(first_row):
         """One row is blanked, and then one that is blank already."""
@@ -64,9 +62,11 @@ def setting(order: float) -> Setting:
         return requesters.stack_edits([deletion(problem.loss, database, [row]) for row in rows])
 
     interactions = {
-        "stays": Interaction(plain, *worlds, every, 0, (stream(1),), CHUNK),
-        "deleted": Interaction(plain, *worlds, every, 1, (stream(TARGET_ROW),), CHUNK),
-        "recoded": Interaction(recoded, *worlds, (1,), 1, (), CHUNK),
+        "stays": Interaction(*plain, *worlds, every, 0, (stream(1),), CHUNK),
+        "deleted": Interaction(*plain, *worlds, every, 1, (stream(TARGET_ROW),), CHUNK),
+        "recoded": Interaction(
+            mechanism, lambda: recoder, *worlds, (1,), 1, (), CHUNK, observe=(0,)
+        ),
     }
     config = {"setting": "linear", "order": order}
     cases = _cases(Certified(plan), order, every)

@@ -21,7 +21,6 @@ from dd_jax.audit.settings.cases import (
     Certified,
     Interaction,
     Setting,
-    make_run,
     one_event,
 )
 from dd_jax.erm import Problem
@@ -88,9 +87,7 @@ def _paper_step(problem: Problem) -> float:
 
 def _plain_interactions(stage: _Stage) -> dict[str, Interaction]:
     """Non-adaptive: other rows are deleted one after another, the target at some request."""
-    runs = {
-        kept: make_run(stage.mechanism, requesters.fixed_stream, kept) for kept in (EARLY, LATE)
-    }
+    plain = (stage.mechanism, requesters.fixed_stream)
 
     def interaction(kept, deleted_by):
         rows = list(range(1, max(kept) + 1))
@@ -98,7 +95,7 @@ def _plain_interactions(stage: _Stage) -> dict[str, Interaction]:
             rows[deleted_by - 1] = TARGET_ROW
         edits = [deletion(stage.problem.loss, stage.train, [row]) for row in rows]
         stream = requesters.stack_edits(edits)
-        return Interaction(runs[kept], *stage.worlds, kept, deleted_by, (stream,), SHARED_CHUNK)
+        return Interaction(*plain, *stage.worlds, kept, deleted_by, (stream,), SHARED_CHUNK)
 
     return {
         "stays": interaction(EARLY, 0),
@@ -115,14 +112,15 @@ def _adaptive_interactions(stage: _Stage) -> dict[str, Interaction]:
             request = _deleted_by(kind, seen)
             make = {RECODING: audit_requesters.recoder, LOSS: audit_requesters.loss_chaser}[kind]
             requester = make(stage.problem.loss, stage.train, stage.target, deleted_by=request)
-            run = make_run(
+            found[f"adaptive-{seen}-{kind}"] = Interaction(
                 stage.mechanism,
                 lambda requester=requester: requester,
+                *stage.worlds,
                 (request,),
+                request,
+                (),
+                COPIED_CHUNK,
                 observe=tuple(range(seen)),
-            )
-            found[f"adaptive-{seen}-{kind}"] = Interaction(
-                run, *stage.worlds, (request,), request, (), COPIED_CHUNK
             )
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from dd_jax import sweeps
 from dd_jax.audit.gates import gates_for
 from dd_jax.audit.samples import check_seeds
 from dd_jax.audit.settings import linear as audit_linear
@@ -20,7 +21,6 @@ from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
-from dd_jax.sweeps import chunks
 
 SETTINGS: dict[str, Callable[[float], Setting]] = {
     "linear": audit_linear.setting,
@@ -162,21 +162,12 @@ def sample(
     # One line before anything is compiled, which takes a while and is silent.
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
     chunk = min(found.chunk, seeds)
-    stream = chunks.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
-    pair = chunks.neighbours(
-        stream,
-        found.run,
+    stream = sweeps.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
+    return found.sample(
         key,
         seeds,
-        found.database,
-        found.alternative,
-        *found.all_args,
-        progress=_progress(label, say),
+        functools.partial(sweeps.neighbours, stream, progress=_progress(label, say)),
     )
-    kept = sum(int(np.sum(~arm.deleted)) for arm in pair)
-    if kept:
-        raise InputError(f"{label}: in {kept} of {2 * seeds} runs the record was not deleted.")
-    return Pair(pair.present.releases, pair.absent.releases)
 
 
 def _progress(label: str, say: Callable[[str], None]) -> Callable[[int, int], None]:
@@ -211,7 +202,7 @@ def judge(
         scores=case.score,
         gates=case.gates,
         exact=case.exact,
-        independent=True,  # `chunks.neighbours` gives each world its own keys
+        independent=True,  # `sweeps.neighbours` gives each world its own keys
     )
     report = judging(confidence=confidence)
     stricter = judging(confidence=verdict_confidence(confidence))

@@ -1,0 +1,111 @@
+"""Options: what several commands share, and how they are read.
+
+A command's options are the fields of its `Config`, a frozen dataclass; its docstring is the help.
+"""
+
+import contextlib
+import inspect
+import io
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from dd_jax.errors import InputError
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+"""An option without a value."""
+
+# JAX folds a seed into 32 bits; larger ones would repeat smaller ones.
+MOST_SEED = 2**32 - 1
+
+
+def flag(name: str) -> str:
+    """A field's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def order(config: Any) -> float | None:
+    """The Rényi order of --order and --delta: 2 unless one of them says otherwise."""
+    return 2.0 if config.order is None and config.delta is None else config.order
+
+
+def require_at_least(config: Any, **least: int) -> None:
+    """Refuse an option, of those that are given, below its least value."""
+    for name, value in least.items():
+        given = getattr(config, name)
+        if given is not None and given < value:
+            raise InputError(f"{flag(name)} {given}: give at least {value}.")
+
+
+def require_folder(option: str, folder: Path) -> None:
+    """Refuse a file where a folder is to be written."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{option} {folder} is a file; name a folder.")
+
+
+def parse(label: str, kind: type, options: list[str]) -> Any:
+    """The options as a `Config`; what the parser has to say of bad ones is cut to one line."""
+    _refuse_repeats(options)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            config = tyro.cli(kind, prog=label, args=options, description=inspect.getdoc(kind))
+    except SystemExit as done:
+        if not done.code:
+            raise
+        raise InputError(f"{_first_sentence(said.getvalue())}; see {label} --help.") from None
+    seed = getattr(config, "seed", None)
+    if seed is not None and not 0 <= seed <= MOST_SEED:
+        raise InputError(f"--seed {seed}: give a whole number from 0 to {MOST_SEED}.")
+    return config
+
+
+def _refuse_repeats(options: list[str]) -> None:
+    """The parser keeps the last of an option's values, without a word about the others."""
+    seen = set()
+    for option in options:
+        # As the parser reads them: --l2=1, --eps_dd for --eps-dd, --no-save beside --save.
+        flag = option.partition("=")[0].replace("_", "-")
+        name = flag.removeprefix("--no-").removeprefix("--")
+        if flag.startswith("--") and name in seen:
+            raise InputError(f"--{name} is given twice; give it once, with all its values.")
+        if flag.startswith("--"):
+            seen.add(name)
+
+
+def _first_sentence(box: str) -> str:
+    """The first paragraph inside the parser's box, without its frame."""
+    lines = [line.strip(" │") for line in box.splitlines()[1:]]
+
+    def is_text(line):
+        return any(map(str.isalnum, line))
+
+    inside = itertools.dropwhile(lambda line: not is_text(line), lines)
+    said = " ".join(itertools.takewhile(is_text, inside)).rstrip(".:")
+    return _NO_NUMBER.sub(_of_kind, _NO_MATCH.sub(_of_kinds, said))
+
+
+# What the parser says of a value of the wrong kind: for an option that needs a number, and for one
+# that may be left out.
+_NO_NUMBER = re.compile(
+    r"Error parsing (--[\w-]+): (?:invalid literal for (int)|could not convert string to (float))"
+    r".*: '(.*)'"
+)
+_NO_MATCH = re.compile(
+    r"Error parsing (--[\w-]+): no type matching (.+) could be instantiated from \[(.*)\]"
+)
+
+
+def _of_kind(found: re.Match) -> str:
+    option, whole, broken, given = found.groups()
+    return f"{option} {given}: give {(whole or broken).upper()}"
+
+
+def _of_kinds(found: re.Match) -> str:
+    option, kinds, values = found.groups()
+    given = " ".join(value.strip("' ") for value in values.split(","))
+    wanted = " or ".join(k for k in (k.strip("{}") for k in kinds.split("|")) if k != "None")
+    return f"{option} {given}: give {wanted}"

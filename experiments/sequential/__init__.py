@@ -1,1 +1,0 @@
-"""A hundred deletions by every system: passes, runs, rows, words."""
