@@ -7,9 +7,7 @@ import pytest
 from scipy import stats
 
 from dd_jax.data import own_file
-from dd_jax.data.own_csv import read_csv
-from dd_jax.data.own_file import load_file, read_npz
-from dd_jax.data.scaling import CAVEAT, Bounds, read_ranges, scale
+from dd_jax.data.own_file import CAVEAT, Bounds, load_file, read_csv, read_npz, read_ranges, scale
 from dd_jax.errors import InputError
 
 GOOD = "a,b,y\n" + "".join(f"{i},{i % 3},{'yes' if i % 2 else 'no'}\n" for i in range(8))

@@ -7,6 +7,7 @@ Samples refute an upper bound; they never certify one. Whatever is chosen by loo
 `scores` how outputs are ordered, `gates` which bound may refute which claim, `verdict` judges.
 """
 
+from dd_jax.audit.bounds import LowerBound
 from dd_jax.audit.claims import (
     AdvantageClaim,
     ApproximateClaim,
@@ -24,7 +25,6 @@ from dd_jax.audit.scores import (
     linear,
     network,
 )
-from dd_jax.audit.types import LowerBound
 from dd_jax.audit.verdict import Finding, Report, Verdict, audit
 
 __all__ = [

@@ -38,7 +38,7 @@ class Control:
         name: of the mistake, or of the null.
         broken: what is broken, in a sentence.
         setting: where both curators are run.
-        gate: a gate of `dd_jax.audit.gates`, or "gaussian_law".
+        gate: a gate of `dd_jax.audit.claims`, or "gaussian_law".
         seeds: seeds per arm, at most 1e5.
         claim: what is claimed in this setting; true of the correct curator.
         curator: the mutant, where the mistake is in the curator.

@@ -19,10 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dd_jax.audit import samples
-from dd_jax.audit.claims import AdvantageClaim, ApproximateClaim, Claim, claim_list
-from dd_jax.audit.gates import Gate, gates_for
+from dd_jax.audit.bounds import LowerBound
+from dd_jax.audit.claims import (
+    AdvantageClaim,
+    ApproximateClaim,
+    Claim,
+    Gate,
+    claim_list,
+    gates_for,
+)
 from dd_jax.audit.scores import Score, evaluate, score_list
-from dd_jax.audit.types import LowerBound
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
 from dd_jax.plans import serialise

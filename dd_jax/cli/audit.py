@@ -266,10 +266,10 @@ def _rate(estimate) -> str | None:
 
 
 def _coverage(config: Config) -> int:
-    from dd_jax.audit import calibration
+    from dd_jax.audit import power
 
     given = _given(config, "seeds", "replays", "confidence")
-    rows = calibration.table(seed=config.seed, say=_say, **given)
+    rows = power.table(seed=config.seed, say=_say, **given)
     sound = all(row.sound for row in rows)
     if config.json:
         print_json({"sound": sound, "bounds": [row.to_dict() for row in rows]})

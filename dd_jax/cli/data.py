@@ -8,7 +8,7 @@ import tyro
 
 from dd_jax.cli.output import print_json, print_table
 from dd_jax.data import TASKS, fetch
-from dd_jax.data.sources import PINNED
+from dd_jax.data.fetch import PINNED
 from dd_jax.errors import InputError
 
 Switch = tyro.conf.FlagCreatePairsOff[bool]

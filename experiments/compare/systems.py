@@ -363,7 +363,8 @@ def make_sekhari(scene: Scene) -> Contestant:
 def make_projective_residual(scene: Scene) -> Contestant:
     """The projective residual update, which claims nothing."""
     system = projective_residual.system(scene.problem)
-    return Contestant(system, LINEAR, "nothing to choose", (NOTHING,) * 3, repeats=True)
+    allowed = (NOTHING, NOTHING, NOTHING)
+    return Contestant(system, LINEAR, "nothing to choose", allowed, repeats=True)
 
 
 def make_noisy_fine_tuning(scene: Scene) -> Contestant:

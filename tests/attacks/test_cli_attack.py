@@ -73,9 +73,12 @@ def test_exit_status_1_when_a_claim_of_ours_is_refuted(monkeypatch, capsys):
         ),
         (
             ["sum", "--seed", str(10**20)],
-            f"--seed {10**20}: give a whole number from 0 to {2**32 - 1}.",
+            f"--seed = {10**20} is not a whole number from 0 to {2**32 - 1}; give one.",
         ),
-        (["sum", "--seed", "-1"], f"--seed -1: give a whole number from 0 to {2**32 - 1}."),
+        (
+            ["sum", "--seed", "-1"],
+            f"--seed = -1 is not a whole number from 0 to {2**32 - 1}; give one.",
+        ),
         (["sum", "--bogus", "3"], "Unrecognized options: --bogus, 3; see dd-jax attack --help."),
     ],
 )

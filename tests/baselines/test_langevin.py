@@ -183,7 +183,7 @@ def test_what_cannot_be_calibrated_is_refused():
             langevin.calibrate(PROBLEM, **{**good, **change})
     with pytest.raises(dd.CertificateRefused, match="is not convex"):
         langevin.calibrate(dd.Problem(dd.losses.tanh_margin(), l2=0.1), **good)
-    with pytest.raises(dd.InputError, match=r"order = 1\.0 is not a Rényi order"):
+    with pytest.raises(dd.InputError, match="Rényi order"):
         langevin.unlearning_renyi(Descent(1.0, 1.0, 0.1, 0.0, 1.0, 10, 0.5), [3])
     with pytest.raises(dd.InputError, match="steps is empty"):
         langevin.unlearning_renyi(Descent(2.0, 1.0, 0.1, 0.0, 1.0, 10, 0.5), [])

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from dd_jax import sweeps
-from dd_jax.audit.gates import gates_for
+from dd_jax.audit.claims import gates_for
 from dd_jax.audit.samples import check_seeds
 from dd_jax.audit.settings import linear as audit_linear
 from dd_jax.audit.settings import logistic as audit_logistic
