@@ -25,6 +25,22 @@ def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
     }
 
 
+def contains(results: Mapping[str, np.ndarray], name: str, rounding: float = 0.0) -> np.ndarray:
+    """Whether each interval of `name` contains `name exact`, up to the rounding of that."""
+    low, high, exact = (results[f"{name} {end}"] for end in ("low", "high", "exact"))
+    return (low - rounding <= exact) & (exact <= high + rounding)
+
+
+def rows(*columns: Any) -> list[tuple]:
+    """Cells of a table from its columns, arrays or lists of one length."""
+    return list(zip(*columns, strict=True))
+
+
+def verdicts(refuted: Any) -> list[str]:
+    """`verdict` of each."""
+    return [verdict(one) for one in refuted]
+
+
 def verdict(refuted: Any) -> str:
     """The word for whether samples or exact values contradict a claim."""
     return "refuted" if refuted else "consistent"

@@ -322,11 +322,11 @@ def _comparison(results: dict[str, np.ndarray]) -> Table:
         noise = results.get(f"noise over κ: {name}", np.full(1, math.nan))
         panels = [f"steps over {axis}" for axis in ("κ", "ε_dd", "ηM")]
         # At its own noise the optimal accountant answers another question.
-        fewer = name != OWN and any(
-            np.any(results[f"{panel}: {name}"] < results[f"{panel}: optimal"]) for panel in panels
-        )
-        verdict = None if name in (OWN, "optimal") else ("yes" if fewer else "no")
-        rows.append((name, int(over_kappa[-1]), power, noise.min(), noise.max(), verdict))
+        fewer = None
+        if name not in (OWN, "optimal"):
+            pairs = [(results[f"{p}: {name}"], results[f"{p}: optimal"]) for p in panels]
+            fewer = any(np.any(theirs < optimal) for theirs, optimal in pairs)
+        rows.append((name, int(over_kappa[-1]), power, noise.min(), noise.max(), fewer))
     columns = (
         "accountant",
         f"K_U at κ = {results['κ'][-1]:,.0f}",
