@@ -7,7 +7,8 @@ import JAX.
 """
 
 from dd_jax.attacks.catalogue import ATTACKS, Attack, find
-from dd_jax.attacks.result import AttackResult, Claim, Finding
+from dd_jax.attacks.result import AttackResult
+from dd_jax.claims import Claim, Finding
 from dd_jax.intervals import Estimate
 
 __all__ = ["ATTACKS", "Attack", "AttackResult", "Claim", "Estimate", "Finding", "find"]

@@ -20,9 +20,10 @@ from dd_jax import checks
 from dd_jax.attacks import against_games as games
 from dd_jax.attacks.against_games import FAMILIES, Moves
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding
+from dd_jax.attacks.result import AttackResult, exact_law_finding
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
 from dd_jax.audit.samples import two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.guarantees import inference, renyi

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dd_jax import checks
-from dd_jax.attacks.result import AttackResult, Claim
+from dd_jax.attacks.result import AttackResult
+from dd_jax.claims import Claim
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 

@@ -21,9 +21,10 @@ from jaxtyping import Array, Float
 
 from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, Claim, Finding
+from dd_jax.attacks.result import AttackResult
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
 from dd_jax.audit.samples import PostDeletionView
+from dd_jax.claims import Claim, Finding
 from dd_jax.constants import LossConstants
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem

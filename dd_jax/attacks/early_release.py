@@ -21,8 +21,9 @@ from jaxtyping import Array
 
 from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.bounds import coin_divergence
+from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem

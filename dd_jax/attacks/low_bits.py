@@ -23,7 +23,8 @@ from dd_jax import checks
 from dd_jax.attacks import float_lattice, low_bits_steps
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.float_lattice import Arithmetic, Step
-from dd_jax.attacks.result import AttackResult, Claim, Finding, row
+from dd_jax.attacks.result import AttackResult, row
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import InputError

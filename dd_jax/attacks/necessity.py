@@ -29,8 +29,9 @@ from dd_jax.attacks.necessity_curators import (
     mechanism,
     noise_scale,
 )
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import neighbours
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Requester, interact

@@ -18,8 +18,9 @@ from jaxtyping import Array, Int
 from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.guarantees import adaptive, inference
 from dd_jax.interaction import Requester
 from dd_jax.intervals import advantages, simultaneous

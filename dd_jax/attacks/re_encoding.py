@@ -20,8 +20,9 @@ from jaxtyping import Array, Float, Int
 from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.claims import Claim, Finding
 from dd_jax.data import load
 from dd_jax.erm import Problem, minimise
 from dd_jax.interaction import Requester

@@ -21,9 +21,10 @@ from dd_jax import checks, losses
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play
 from dd_jax.attacks.recoding_law import L2, LIPSCHITZ, exact_renyi, law
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.attacks.separation import renyi_lower_bound
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
 from dd_jax.guarantees import adaptive, inference, renyi

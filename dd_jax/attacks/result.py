@@ -7,34 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dd_jax.claims import Claim, Finding
 from dd_jax.intervals import Estimate
-
-Owner = Literal["paper", "prior work", "ours", "control"]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence that samples can refute.
-
-    Attributes:
-        sentence: the claim in words.
-        source: the paper's label, an erratum, or the function that makes it.
-        owner: whose claim it is. Only a refuted claim of "ours" is a failure of this library; a
-            "control" is false by design and shows whether the attack has power.
-    """
-
-    sentence: str
-    source: str
-    owner: Owner
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A claim, whether the samples refute it, and the numbers that say so."""
-
-    claim: Claim
-    refuted: bool
-    evidence: str
 
 
 @dataclass(frozen=True)

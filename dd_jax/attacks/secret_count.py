@@ -18,8 +18,9 @@ from dd_jax import checks
 from dd_jax.attacks import laplace
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import Adversary, play
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, Stage, two_worlds
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import DEFAULT_CHUNK
 from dd_jax.interaction import Requester, interact
 from dd_jax.intervals import Estimate, advantages, simultaneous

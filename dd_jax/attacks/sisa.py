@@ -17,9 +17,10 @@ from jaxtyping import Array, Bool, Float
 from dd_jax import checks
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, Claim, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
+from dd_jax.claims import Claim, Finding
 from dd_jax.data import load
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError

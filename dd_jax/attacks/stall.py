@@ -21,7 +21,8 @@ from scipy import stats
 
 from dd_jax import checks, noisy_gd
 from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, Claim, Finding, row
+from dd_jax.attacks.result import AttackResult, row
+from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient

@@ -14,8 +14,9 @@ from jaxtyping import Array
 
 from dd_jax.attacks.catalogue import Attack
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, Finding, exact_law_finding, row
+from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.claims import Finding
 from dd_jax.interaction import Requester
 from dd_jax.intervals import proportions
 from dd_jax.types import Edit, Mechanism
