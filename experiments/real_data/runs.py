@@ -11,10 +11,15 @@ from jaxtyping import Array
 import dd_jax as dd
 from dd_jax import erm, noisy_gd, requesters
 from dd_jax.audit import claims
-from dd_jax.audit.settings import requesters as audit_requesters
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting
-from dd_jax.audit.settings.logistic import along
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings.base import (
+    GAUSSIAN,
+    TARGET_ROW,
+    AuditedClaim,
+    AuditSetting,
+    Interaction,
+)
+from dd_jax.audit.settings.logistic import along, worst_record
 from experiments.cache import Runner
 
 CHECKPOINTS = 24
@@ -120,12 +125,14 @@ def accuracies(models: np.ndarray, test: dd.Labelled) -> np.ndarray:
     return np.mean(models @ np.asarray(test.features).T * np.asarray(test.label) > 0, axis=-1)
 
 
-def audit_setting(name: str, problem: dd.Problem, plan: dd.Plan, train, config: Any) -> Setting:
+def audit_setting(
+    name: str, problem: dd.Problem, plan: dd.Plan, train, config: Any
+) -> AuditSetting:
     """A record made to be told from its neighbour: in release 0 it stays, before release 1 it goes.
 
     Both claims of the certificate are judged on the same interactions.
     """
-    target = audit_requesters.worst_record(problem, train)
+    target = worst_record(problem, train)
     database = dd.apply_edit(train, dd.replacement([TARGET_ROW], target.record))
     alternative = dd.replacement([TARGET_ROW], target.other)
     delete = requesters.stack_edits([dd.deletion(problem.loss, train, [TARGET_ROW])])
@@ -137,15 +144,19 @@ def audit_setting(name: str, problem: dd.Problem, plan: dd.Plan, train, config: 
     def case(kind: claims.Which, words, release):
         claim = claims.of_certificate(certificate, kind)
         # The paper's theorems need a smaller step size than the plan's.
-        return Case(kind, words, "deleted", (release,), claim, math.nan, None, score, GAUSSIAN)
+        return AuditedClaim(
+            kind, words, "deleted", (release,), claim, math.nan, None, score, GAUSSIAN
+        )
 
     cases = (case("dp", "stays", 0), case("deletion", "deleted", 1))
-    return Setting(f"{name}-audit", name, dict(config or {}), plan, {"deleted": interaction}, cases)
+    return AuditSetting(
+        f"{name}-audit", name, dict(config or {}), plan, {"deleted": interaction}, cases
+    )
 
 
 def audit(
-    setting: Setting, key: Array, seeds: int, confidence: float, runner: Runner
-) -> list[audit_runs.Judged]:
+    setting: AuditSetting, key: Array, seeds: int, confidence: float, runner: Runner
+) -> list[audits.Judged]:
     """Whether samples contradict the certificate; at one confidence for both claims together."""
-    keep = audit_runs.Keep(runner.folder)
-    return audit_runs.run(setting, key, seeds, confidence=confidence, keep=keep, say=runner.say)
+    keep = audits.Keep(runner.folder)
+    return audits.run(setting, key, seeds, confidence=confidence, keep=keep, say=runner.say)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dd_jax import data
-from dd_jax.audit.settings.runs import Judged
+from dd_jax.audit.settings.base import Judged
 from dd_jax.guarantees import renyi
 from experiments.real_data import costs
 
