@@ -457,7 +457,7 @@ def audit_setting(curated: Curated, config: Any) -> AuditSetting:
     certificate = plan.certificate(request=1)
     score = along(target.direction)
 
-    def case(kind: claims.Which, words: str, release: int) -> Case:
+    def case(kind: claims.Which, words: str, release: int) -> AuditedClaim:
         claim = claims.of_certificate(certificate, kind)
         # The paper's theorems need a smaller step size than the plan's.
         return AuditedClaim(
