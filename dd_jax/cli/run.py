@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from dd_jax.cli import options
 from dd_jax.cli.options import Switch, flag
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
@@ -213,8 +215,6 @@ def _load(config: Config, requests: int):
 
 def _task(config: Config, least: int):
     """A task of `dd_jax.data`, whose rows are those of its training part."""
-    import numpy as np
-
     from dd_jax import data
     from dd_jax.data.own_file import OwnData
 
@@ -241,8 +241,6 @@ def _task(config: Config, least: int):
 
 def _stream(config: Config, data, requests: int):
     """Places among the training records of the rows to delete, requests × r."""
-    import numpy as np
-
     shape = (requests, config.edits_per_request)
     if config.rows:
         return data.training_row(config.rows).reshape(shape)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dd_jax import checks
 from dd_jax.data.tasks import labelled
 from dd_jax.errors import InputError
 from dd_jax.losses import Loss
@@ -75,11 +76,7 @@ class Bounds:
                 raise InputError(
                     "unit rows need no bound on the norm: every row gets norm 1; drop one."
                 )
-            if not 0 < self.norm <= LARGEST_BOUND:
-                raise InputError(
-                    f"the bound on the norm is {self.norm:g}; give a positive number, at most "
-                    f"{LARGEST_BOUND:g}."
-                )
+            checks.positive("norm", self.norm, most=LARGEST_BOUND)
         if common:
             _check_range("lower and upper", self.lower, self.upper)
 
@@ -178,8 +175,8 @@ def load_file(
     Raises:
         InputError: a file that cannot be used; the message says where it is wrong.
     """
-    if not 0 <= test_fraction < 1:
-        raise InputError(f"the test fraction is {test_fraction:g}; give a share from 0 to below 1.")
+    if test_fraction:
+        checks.fraction("test_fraction", test_fraction, example=DEFAULT_TEST_FRACTION)
     raw = _read(path, label, features, drop, delimiter)
     classes, signs = _two_classes(path, "label" if label is None else label, raw.label)
     held_out = _held_out(path, raw.features, signs, test_fraction, seed, least_training)

@@ -2,18 +2,15 @@
 
 import csv
 import io
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tyro
-
-from dd_jax.cli.output import print_json, print_table
+from dd_jax.cli.options import Switch, require_folder
+from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.errors import InputError
 
-Switch = tyro.conf.FlagCreatePairsOff[bool]
 # Options that `experiments.compare.scene.Config` has under the same names.
 SHARED = ("systems", "epsilon", "delta", "seeds", "records", "l2", "confidence", "seed")
 NOT_SEQUENTIAL = ("systems", "delta", "seeds", "records", "l2", "confidence", "list")
@@ -62,8 +59,7 @@ class Config:
 
 def main(config: Config) -> int:
     """Compare, save and print; returns the exit status."""
-    if config.results.exists() and not config.results.is_dir():
-        raise InputError(f"--results {config.results} is a file; name a folder.")
+    require_folder("--results", config.results)
     if config.sequential:
         return _sequential(config)
     say("python -m experiments compare: starting JAX …")
@@ -92,11 +88,6 @@ def main(config: Config) -> int:
         print(f"Data-deletion refuted: {', '.join(values['refuted']) or 'nowhere'}.")
         print(f"{values['seconds']:.0f} s; wrote {', '.join(files)}")
     return int(bool(values["refuted"]))
-
-
-def say(text: str) -> None:
-    """Progress goes to standard error, so that a pipe gets the result alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _list(names: list[str], as_json: bool) -> int:

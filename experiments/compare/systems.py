@@ -34,9 +34,8 @@ from dd_jax.baselines import (
     sekhari,
     sisa,
 )
-from dd_jax.baselines.base import Guarantee, System, linear_labels
-from dd_jax.baselines.calibration import Constants
-from dd_jax.baselines.perturbed_gd_noise import Form
+from dd_jax.baselines.base import Constants, Guarantee, System, linear_labels
+from dd_jax.baselines.perturbed_gd import Form
 from dd_jax.errors import InputError
 from dd_jax.guarantees import convex, inference
 from experiments.compare.scene import Scene

@@ -278,7 +278,7 @@ def _exponents(config: Config, results: dict[str, np.ndarray]) -> dict[str, Fit]
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """The fitted exponents beside the stated ones, the means beside their bounds, accuracy."""
     fits = [
-        (name, stated, value, low, high, "yes" if low <= stated <= high else "no")
+        (name, stated, value, low, high, low <= stated <= high)
         for name, (stated, value, low, high) in _exponents(config, results).items()
     ]
     together = f"intervals at {config.confidence:.0%} for all together"

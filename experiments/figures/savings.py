@@ -21,8 +21,7 @@ from scipy import stats
 
 import dd_jax as dd
 from dd_jax.baselines import noisy_gd_system, noisy_m_a_sgd, perturbed_gd
-from dd_jax.baselines.base import System, metered
-from dd_jax.baselines.calibration import Constants
+from dd_jax.baselines.base import Constants, System, metered
 from dd_jax.cli import style
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees.risk import delete_steps_convex_paper, excess_risk_convex_paper

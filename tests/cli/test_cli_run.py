@@ -452,7 +452,7 @@ BAD = [
     ([*OWN, "--rows", "1", "7"], "row 7 is held out"),
     ([*OWN, "--rows", "1", "0", "--seed", "1"], "row 0 is held out"),
     ([*OWN, "--rows", "-1"], "there is no row -1; name one of 0 to 39."),
-    ([*OWN, "--test-fraction", "1.5"], "test fraction is 1.5; give a share"),
+    ([*OWN, "--test-fraction", "1.5"], "test_fraction = 1.5 is not in (0, 1)"),
     ([*OWN, "--requests", "29"], "31 must train (those to be deleted, and 2 that stay); give"),
     ([*OWN, "--lower", "0"], "lower and upper belong together"),
     ([*OWN, "--lower", "0", "--upper", "1"], "beyond the declared [0, 1]"),

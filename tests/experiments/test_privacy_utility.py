@@ -92,10 +92,10 @@ def test_risk_falls_with_eps_as_stated_and_stays_below_its_bound():
     _, bounds, _ = privacy_utility.tables(SMALL, results)
     assert [row[-2:] for row in bounds.rows] == [(0, "consistent")]
     seeds, scale = results["synthetic_risk_edited"], results["synthetic_scale"]
-    for power, contains in ((0.0, "yes"), (0.5, "no"), (-0.5, "no")):
+    for power, contains in ((0.0, True), (0.5, False), (-0.5, False)):
         known = 100 * seeds / risk * scale ** (1 + power)
         fits, bounds, _ = privacy_utility.tables(SMALL, results | {"synthetic_risk_edited": known})
-        assert fits.rows[0][-1] == contains
+        assert fits.rows[0][-1] is contains
     _, bounds, _ = privacy_utility.tables(SMALL, results | {"synthetic_risk_edited": 100 * seeds})
     assert [row[-2:] for row in bounds.rows] == [(3, "refuted")]
 
