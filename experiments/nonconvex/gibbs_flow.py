@@ -5,7 +5,7 @@ one axis at a time is exact in any dimension. Certified step sizes need 10⁵ st
 of one step's kernel by repeated squaring give the law after any number of them.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,29 +107,24 @@ class Setting(NamedTuple):
 
     def bound(self, form: str, learn_steps, delete_steps, request: int):
         """Bound on R_q to the Gibbs law after learning (request 0) or one deletion (1)."""
-        constants = (self.order, L2, SMOOTHNESS, BOUND, self.noise_variance, self.n, self.dim)
-        steps = (self.step_size, learn_steps, delete_steps)
-        if form == "paper":
-            return nonconvex.deletion_nonconvex_paper(*constants, *steps, request=request)
-        return nonconvex.deletion_nonconvex_tuned(*constants, *steps, request=request, form=form)
+        run = (self.noise_variance, self.step_size, learn_steps, delete_steps, request)
+        return nonconvex.PROOFS[form].deletion(bounded(self.n, self.dim, self.order), *run)
 
     def steps(self, form: str) -> tuple[float, float]:
         """(K_L, K_U) that a form needs for its budget at this step size."""
-        constants = (self.order, L2, SMOOTHNESS, BOUND, self.noise_variance, self.n, self.dim)
-        options: Any = {"step_size": self.step_size} | ({} if form == "paper" else {"form": form})
-        settings = (
-            nonconvex.settings_nonconvex_paper
-            if form == "paper"
-            else nonconvex.settings_nonconvex_tuned
-        )
-        found = settings(*constants, self.eps_dd, **options)
+        run = (self.noise_variance, self.eps_dd, self.step_size)
+        found = nonconvex.PROOFS[form].settings(bounded(self.n, self.dim, self.order), *run)
         return max(1.0, found.learn_steps), max(1.0, found.delete_steps)
+
+
+def bounded(n: int, dim: int, order: float) -> nonconvex.Bounded:
+    """The problem as the bounds take it."""
+    return nonconvex.Bounded(order, LIPSCHITZ, L2, SMOOTHNESS, BOUND, n, dim)
 
 
 def make_setting(n: int, dim: int, order: float, eps_dd: float, noise_variance: float) -> Setting:
     """The paper's step size and steps for a deletion budget."""
-    constants = (order, L2, SMOOTHNESS, BOUND, noise_variance, n, dim, eps_dd)
-    found = nonconvex.settings_nonconvex_paper(*constants)
+    found = nonconvex.settings_nonconvex_paper(bounded(n, dim, order), noise_variance, eps_dd)
     steps = int(found.learn_steps), int(found.delete_steps)
     return Setting(n, dim, order, eps_dd, noise_variance, found.step_size, *steps)
 
