@@ -45,6 +45,13 @@ def parts(database: PyTree) -> tuple[Part, ...]:
     return database.parts() if isinstance(database, Compact) else (Part(database, None),)
 
 
+def weighted(values: Array, weight: Array | None) -> Array:
+    """Rows times their weights."""
+    if weight is None:
+        return values
+    return values * weight.astype(values.dtype).reshape(-1, *(1,) * (values.ndim - 1))
+
+
 def records_of(database: PyTree) -> PyTree:
     """Rows with the structure, the shapes and the types of the database's records."""
     return database.example() if isinstance(database, Compact) else database

@@ -1,8 +1,7 @@
 """Regularised empirical risk minimisation: ℒ_𝒟(θ) = (1/n) Σ ℓ(θ; x) + (λ/2)‖θ‖² (`eqn:objective`).
 
-The gradient has three forms with one meaning: linear scores in row chunks (GLMs, softmax), ghost
-norms (networks), and one gradient per record, which is the reference for the other two. Clipping
-acts on each record's gradient and never on the regulariser.
+The sum of the records' clipped gradients is `dd_jax.gradients`; clipping acts on each of them and
+never on the regulariser.
 """
 
 import functools
@@ -13,16 +12,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks
 from dd_jax.constants import ProblemConstants
-from dd_jax.databases import records_of
+from dd_jax.databases import records_of, weighted
 from dd_jax.errors import InputError
+from dd_jax.gradients import (
+    clipped_sum,
+    feature_norms,
+    reference_sum,
+    slope_limit,
+    sum_over_rows,
+)
 from dd_jax.losses.base import LinearScores, Loss, linear_scores
-from dd_jax.row_sums import sum_over_parts, sum_over_rows, weighted
-from dd_jax.score_sums import clip_weight, feature_norms, slope_limit, summed_gradients
 from dd_jax.types import is_concrete, num_records
 
 
@@ -40,7 +45,7 @@ class Problem:
         l2: λ > 0.
         clip_norm: norm that each record's gradient is clipped to, or None.
         row_chunk: rows per pass of the gradient (static); None chooses them from the shapes
-            (`dd_jax.score_sums.chunk_rows`), or 1024 where the loss has no linear scores.
+            (`dd_jax.gradients.chunk_rows`), or 1024 where the loss has no linear scores.
     """
 
     loss: Loss
@@ -80,56 +85,26 @@ def _check_positive(name: str, value: Any) -> None:
 
 
 def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
-    """∇ℒ_𝒟(θ) = (1/n) Σ clip(∇ℓ(θ; x)) + λθ, by the fastest form that the loss allows.
+    """∇ℒ_𝒟(θ) = (1/n) Σ clip(∇ℓ(θ; x)) + λθ (`eqn:objective`, `ssec:clipping`).
 
-    The regulariser is never clipped (`eqn:objective`, `ssec:clipping`).
+    The regulariser is never clipped.
     """
-    loss, clip_norm, row_chunk = problem.loss, problem.clip_norm, problem.row_chunk
-    if loss.scores is not None:
-        scores = loss.scores
-        total = sum_over_parts(
-            lambda part: summed_gradients(scores, params, part, clip_norm, row_chunk), database
-        )
-        return _regularised(problem, params, database, total)
-    if loss.batch_gradient is None:
-        return reference_gradient(problem, params, database)
-    fast = loss.batch_gradient
-    total = sum_over_rows(
-        lambda rows, weight: fast(params, rows, clip_norm, weight), database, row_chunk
-    )
-    return _regularised(problem, params, database, total)
+    return _regularised(clipped_sum, problem, params, database)
 
 
 def reference_gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
     """∇ℒ_𝒟(θ) with one explicit gradient per record: what `gradient` must equal."""
-    total = sum_over_rows(
-        lambda rows, weight: _sum_per_record(problem.loss, params, rows, problem.clip_norm, weight),
-        database,
-        problem.row_chunk,
-    )
-    return _regularised(problem, params, database, total)
+    return _regularised(reference_sum, problem, params, database)
 
 
-def _regularised(problem: Problem, params, database, total: PyTree) -> PyTree:
-    """(1/n) Σ + λθ."""
+def _regularised(summed: Callable, problem: Problem, params: PyTree, database: PyTree) -> PyTree:
     n = num_records(database)
 
-    def leaf(summed, weight):
-        return summed / n + jnp.asarray(problem.l2, weight.dtype) * weight
+    def leaf(total, weight):
+        return total / n + jnp.asarray(problem.l2, weight.dtype) * weight
 
+    total = summed(problem.loss, params, database, problem.clip_norm, problem.row_chunk)
     return jax.tree.map(leaf, total, params)
-
-
-def _sum_per_record(loss: Loss, params, rows, clip_norm, weight) -> PyTree:
-    gradients = jax.vmap(jax.grad(loss.value), in_axes=(None, 0))(params, rows)
-    if clip_norm is not None:
-        squares = sum(
-            jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(gradients)
-        )
-        factor = clip_weight(jnp.sqrt(squares), clip_norm)
-        gradients = jax.tree.map(lambda leaf: weighted(leaf, factor), gradients)
-    gradients = jax.tree.map(lambda leaf: weighted(leaf, weight), gradients)
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), gradients)
 
 
 def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
@@ -155,15 +130,13 @@ def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyT
         return jnp.sum(weighted(difference, weight))
 
     losses = sum_over_rows(one_chunk, database, problem.row_chunk) / num_records(database)
-    difference = jax.tree.map(jnp.subtract, params, optimum)
-    total = jax.tree.map(jnp.add, params, optimum)
+    difference, total = optax.tree.sub(params, optimum), optax.tree.add(params, optimum)
     return losses + _penalty(problem, difference, total)
 
 
 def _penalty(problem: Problem, left: PyTree, right: PyTree) -> Array:
     """(λ/2)⟨left, right⟩."""
-    products = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), left, right))
-    inner = functools.reduce(jnp.add, products)
+    inner = optax.tree.vdot(left, right)
     return jnp.asarray(problem.l2, inner.dtype) / 2 * inner
 
 

@@ -41,6 +41,11 @@ class Schedule(NamedTuple):
     learn_steps: Any
     delete_steps: Any
 
+    @classmethod
+    def of(cls, plan: Any) -> "Schedule":
+        """The numbers of a plan, without its certificate."""
+        return cls(*(getattr(plan, name) for name in cls._fields))
+
 
 def step(
     key: Array,

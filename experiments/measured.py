@@ -17,12 +17,28 @@ def columns(name: str, estimates: Sequence[Estimate]) -> dict[str, np.ndarray]:
 
 
 def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """`columns` of an attack's rows (`dd_jax.attacks.result.row`), and `name exact`."""
+    """`columns` of an attack's rows (`dd_jax.attacks.attack.row`), and `name exact`."""
     keys = {"": "success", " low": "low", " high": "high", " exact": "exact"}
     return {
         f"{name}{end}": np.array([np.nan if row[key] is None else row[key] for row in rows], float)
         for end, key in keys.items()
     }
+
+
+def contains(results: Mapping[str, np.ndarray], name: str, rounding: float = 0.0) -> np.ndarray:
+    """Whether each interval of `name` contains `name exact`, up to the rounding of that."""
+    low, high, exact = (results[f"{name} {end}"] for end in ("low", "high", "exact"))
+    return (low - rounding <= exact) & (exact <= high + rounding)
+
+
+def rows(*columns: Any) -> list[tuple]:
+    """Cells of a table from its columns, arrays or lists of one length."""
+    return list(zip(*columns, strict=True))
+
+
+def verdicts(refuted: Any) -> list[str]:
+    """`verdict` of each."""
+    return [verdict(one) for one in refuted]
 
 
 def verdict(refuted: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
+from dd_jax.cli import style
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
 from experiments import cache, figures, page
@@ -152,7 +153,7 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
     figure = module.plot(config, kept.arrays)
     files = {"NPZ": _arrays_file(name, options).name}
     content = {"csv": _as_csv(kept.arrays).encode()}
-    content |= {suffix: _render(figure, suffix) for suffix in ("pdf", "svg", "png")}
+    content |= {suffix: style.drawn(figure, suffix) for suffix in ("pdf", "svg", "png")}
     for suffix, written in content.items():
         files[suffix.upper()] = f"{name}.{suffix}"
         store.place(options.results / f"{name}.{suffix}", written)
@@ -190,14 +191,6 @@ def _compute(name: str, job: Job, options: Options, say: Callable[[str], None]) 
     found = cache.Saved(arrays, job.identity, seconds, store.revision())
     cache.write(_arrays_file(name, options), found)
     return found
-
-
-def _render(figure, suffix: str) -> bytes:
-    # Dates would make the same run write different bytes.
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[suffix]
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, dpi=150, metadata=metadata)
-    return buffer.getvalue()
 
 
 def _as_csv(arrays: cache.Arrays) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax import data
-from dd_jax.data import fetch
+from dd_jax.data import fetch, tasks
 
 SIZES = {
     "digits-3-vs-8": (267, 90, 64),
@@ -61,24 +61,24 @@ def test_bad_requests_are_refused():
 def test_the_share_is_held_out_evenly(monkeypatch, share):
     """⌈ns⌉ rows in all, and of the first i rows ⌈is⌉."""
     n = 30
-    table = data.Table(np.ones((n, 2)), np.ones(n), "none")
-    monkeypatch.setitem(data.TASKS, "made", data.Entry(lambda: table, None))
+    table = tasks.Table(np.ones((n, 2)), np.ones(n), "none")
+    monkeypatch.setitem(data.TASKS, "made", tasks.Entry(lambda: table, None))
     loaded = data.load("made", test_share=share)
     exact = Fraction(str(share))
     held_out = math.ceil(n * exact)
     assert len(loaded.test.label) == held_out
     assert len(loaded.train.label) == n - held_out
-    counts = np.cumsum(data._held_out("made", table, share))
+    counts = np.cumsum(tasks._held_out("made", table, share))
     assert counts.tolist() == [math.ceil(i * exact) for i in range(1, n + 1)]
 
 
 def test_a_share_that_leaves_a_side_empty_is_refused(monkeypatch):
-    table = data.Table(np.ones((4, 2)), np.ones(4), "none")
-    monkeypatch.setitem(data.TASKS, "made", data.Entry(lambda: table, None))
+    table = tasks.Table(np.ones((4, 2)), np.ones(4), "none")
+    monkeypatch.setitem(data.TASKS, "made", tasks.Entry(lambda: table, None))
     with pytest.raises(dd.InputError, match=r"test_share = 0\.9 of 4 rows leaves nothing"):
         data.load("made", test_share=0.9)
-    empty = data.Table(np.ones((0, 2)), np.ones(0), "none")
-    monkeypatch.setitem(data.TASKS, "made", data.Entry(lambda: empty, None))
+    empty = tasks.Table(np.ones((0, 2)), np.ones(0), "none")
+    monkeypatch.setitem(data.TASKS, "made", tasks.Entry(lambda: empty, None))
     with pytest.raises(dd.InputError):
         data.load("made")
 

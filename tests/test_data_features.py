@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from dd_jax import data
-from dd_jax.data import features, fetch, sources
+from dd_jax.data import fetch, tasks
 
 PINNED_ANSWERS = [0.40487, -0.11080, 0.19750]
 
@@ -31,21 +31,21 @@ def answers_by_hand(image: np.ndarray, filters: np.ndarray) -> np.ndarray:
 def test_random_patches_are_what_their_words_say():
     images = np.random.default_rng(3).random((2, 3072))
     filters = np.random.Generator(np.random.PCG64(0)).standard_normal((108, 64))
-    found = features.random_patches(images)
+    found = tasks.random_patches(images)
     assert found.shape == (2, 512)
     expected = [answers_by_hand(image, filters) for image in images]
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
 def test_the_filters_never_change():
-    found = features.random_patches(np.arange(3072)[None] % 251 / 255)
+    found = tasks.random_patches(np.arange(3072)[None] % 251 / 255)
     np.testing.assert_allclose(found[0, [0, 100, 511]], PINNED_ANSWERS, atol=1e-4)
 
 
 def test_a_record_s_features_do_not_depend_on_the_others():
     images = np.random.default_rng(4).random((3, 3072))
-    whole = features.random_patches(images)
-    np.testing.assert_allclose(whole[1:2], features.random_patches(images[1:2]), atol=1e-6)
+    whole = tasks.random_patches(images)
+    np.testing.assert_allclose(whole[1:2], tasks.random_patches(images[1:2]), atol=1e-6)
 
 
 def small_package(folder) -> tuple:
@@ -70,7 +70,7 @@ def small_package(folder) -> tuple:
 
 def test_cats_and_ships_are_read_from_png_files_and_lists(tmp_path, monkeypatch):
     file, pixels = small_package(tmp_path)
-    found = sources.read_cifar_cats_and_ships(file)
+    found = fetch.read_cifar_cats_and_ships(file)
     assert found["train_labels"].tolist() == [3, 8] * 5
     assert found["test_labels"].tolist() == [8, 3, 3]
     first = np.concatenate([pixels[f"data_batch_{batch}"][:2] for batch in range(1, 6)])
@@ -81,6 +81,6 @@ def test_cats_and_ships_are_read_from_png_files_and_lists(tmp_path, monkeypatch)
     loaded = data.load("cifar-cat-vs-ship")
     assert loaded.train.label.tolist() == [1, -1] * 5
     assert loaded.train.features.shape == (10, 512)
-    expected = features.random_patches(found["test_images"] / 255)
+    expected = tasks.random_patches(found["test_images"] / 255)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(loaded.test.features, expected, atol=1e-6)

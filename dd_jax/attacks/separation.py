@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from dd_jax.audit.event_bounds import coin_divergence
+from dd_jax.audit.bounds import coin_divergence
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, advantage, check_confidence
 

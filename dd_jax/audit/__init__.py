@@ -4,14 +4,15 @@ Samples refute an upper bound; they never certify one. Whatever is chosen by loo
 (direction, critic, threshold, bins) is chosen on one part of the seeds and judged on another.
 
 `audit(pair, claims, scores=…)` is the way in: `samples` makes pairs, `claims` says what is claimed,
-`scores` how outputs are ordered, `gates` which bound may refute which claim, `verdict` judges.
+and which bound may refute it, `scores` how outputs are ordered, `verdict` judges.
 """
 
+from dd_jax.audit.bounds import LowerBound
 from dd_jax.audit.claims import (
     AdvantageClaim,
     ApproximateClaim,
-    Claim,
     GaussianClaim,
+    NumericClaim,
     RenyiClaim,
     of_certificate,
 )
@@ -24,16 +25,18 @@ from dd_jax.audit.scores import (
     linear,
     network,
 )
-from dd_jax.audit.types import LowerBound
-from dd_jax.audit.verdict import Finding, Report, Verdict, audit
+from dd_jax.audit.verdict import GateResult, Report, Verdict, audit
+from dd_jax.claims import Claim, Finding
 
 __all__ = [
     "AdvantageClaim",
     "ApproximateClaim",
     "Claim",
     "Finding",
+    "GateResult",
     "GaussianClaim",
     "LowerBound",
+    "NumericClaim",
     "RenyiClaim",
     "Report",
     "Score",

@@ -103,7 +103,7 @@ class Setting:
     @property
     def schedule(self) -> Schedule:
         """The plan's numbers without its certificate, for mutants to alter."""
-        return Schedule(*(getattr(self.plan, name) for name in Schedule._fields))
+        return Schedule.of(self.plan)
 
     def certificate(self) -> Certificate:
         """What the plan guarantees for a record that request 1 deletes."""

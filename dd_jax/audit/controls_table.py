@@ -13,8 +13,8 @@ from dd_jax.audit import controls_mutants as mutants
 from dd_jax.audit.claims import (
     AdvantageClaim,
     ApproximateClaim,
-    Claim,
     GaussianClaim,
+    NumericClaim,
     RenyiClaim,
     of_certificate,
 )
@@ -27,7 +27,7 @@ MOST_SEEDS = 100_000
 _DELTA = 1e-5
 _EPSILON = 0.25
 
-Statement = Claim | Law
+Statement = NumericClaim | Law
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Control:
         name: of the mistake, or of the null.
         broken: what is broken, in a sentence.
         setting: where both curators are run.
-        gate: a gate of `dd_jax.audit.gates`, or "gaussian_law".
+        gate: a gate of `dd_jax.audit.claims`, or "gaussian_law".
         seeds: seeds per arm, at most 1e5.
         claim: what is claimed in this setting; true of the correct curator.
         curator: the mutant, where the mistake is in the curator.
@@ -75,39 +75,39 @@ class Control:
         return schedule if self.alter is None else self.alter(schedule)
 
 
-def _deletion(setting: Setting) -> Claim:
+def _deletion(setting: Setting) -> NumericClaim:
     """The certificate's deletion claim at request 1, for φ_1 and all that follow."""
     return of_certificate(setting.certificate(), "deletion", at_request=True)
 
 
-def _privacy(setting: Setting) -> Claim:
+def _privacy(setting: Setting) -> NumericClaim:
     """The certificate's claim for the learned model."""
     return of_certificate(setting.certificate(), "dp")
 
 
-def _advantage(setting: Setting) -> Claim:
+def _advantage(setting: Setting) -> NumericClaim:
     """The certificate's bound on the membership advantage after the deletion."""
     return of_certificate(setting.certificate(), "advantage")
 
 
-def _approximate(setting: Setting) -> Claim:
+def _approximate(setting: Setting) -> NumericClaim:
     """The exact δ at ε = 1/4 of the certificate's Gaussian DP after the deletion."""
     mu = setting.certificate().mu_dd
     return ApproximateClaim(_EPSILON, float(renyi.gdp_delta(mu, _EPSILON)), name="deletion")
 
 
-def _converted(setting: Setting) -> Claim:
+def _converted(setting: Setting) -> NumericClaim:
     """(ε', δ) of the learned model, converted from (q, ε): ε' = ε + log(1/δ)/(q-1)."""
     epsilon = renyi.epsilon_simple(ORDER, setting.eps_dp, _DELTA)
     return ApproximateClaim(float(epsilon), _DELTA, name="privacy of one release")
 
 
-def _converted_without_order(setting: Setting) -> Claim:
+def _converted_without_order(setting: Setting) -> NumericClaim:
     """The ε of (q, ε) printed as the ε of (ε, δ)."""
     return ApproximateClaim(setting.eps_dp, _DELTA, name="privacy of one release")
 
 
-def _divided_by_order(setting: Setting) -> Claim:
+def _divided_by_order(setting: Setting) -> NumericClaim:
     """R_q ≤ ε/q: the slope ρ of a linear claim R_q ≤ qρ, printed as its ε."""
     return RenyiClaim(ORDER, setting.eps_dp / ORDER, name="privacy of one release")
 
@@ -242,7 +242,7 @@ def _null(gate: str, claim: Callable[[Setting], Statement]) -> Control:
     return Control(f"null, {gate}", _NOTHING, _NULL, gate, 10_000, claim)
 
 
-def _zero(make: Callable[..., Claim], *numbers: float) -> Callable[[Setting], Claim]:
+def _zero(make: Callable[..., NumericClaim], *numbers: float) -> Callable[[Setting], NumericClaim]:
     return lambda setting: make(*numbers)
 
 

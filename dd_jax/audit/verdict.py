@@ -19,10 +19,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dd_jax.audit import samples
-from dd_jax.audit.claims import AdvantageClaim, ApproximateClaim, Claim, claim_list
-from dd_jax.audit.gates import Gate, gates_for
+from dd_jax.audit.bounds import LowerBound
+from dd_jax.audit.claims import (
+    AdvantageClaim,
+    ApproximateClaim,
+    Gate,
+    NumericClaim,
+    claim_list,
+    gates_for,
+)
 from dd_jax.audit.scores import Score, evaluate, score_list
-from dd_jax.audit.types import LowerBound
+from dd_jax.claims import Finding
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
 from dd_jax.plans import serialise
@@ -32,7 +39,7 @@ VIOLATION = 3
 MOST_SEEDS = 10**9
 
 
-class Finding(NamedTuple):
+class GateResult(NamedTuple):
     """One test: a score, a gate and a direction.
 
     Attributes:
@@ -55,31 +62,35 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the samples say about one claim.
+class Verdict(Finding):
+    """What the samples say about one claim, by all tests together.
 
     Attributes:
         claim: the claim.
         refuted: whether some test contradicts it.
+        evidence: the verdict in one sentence, without the warning.
         best: the test with the largest lower bound.
         detectable: the smallest violation that this audit would have caught with probability
-            `power`; see `Finding.detectable`.
+            `power`; see `GateResult.detectable`.
         power: that probability.
         exact: the true value in the claim's unit, where the caller knows it.
         confidence: of all verdicts of the report together.
-        findings: every test.
+        tests: what each test found.
         reach: seeds per arm, fitting included, to what `detectable` would be with so many.
     """
 
-    claim: Claim
-    refuted: bool
-    best: Finding
+    claim: NumericClaim
+    evidence: str = field(init=False, repr=False, compare=False)
+    best: GateResult
     detectable: float | None
     power: float
     exact: float | None
     confidence: float
-    findings: tuple[Finding, ...]
+    tests: tuple[GateResult, ...]
     reach: Callable[[int], float] = field(default=lambda seeds: np.inf, repr=False, compare=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "evidence", self._sentence())
 
     @property
     def blind(self) -> bool:
@@ -101,7 +112,7 @@ class Verdict:
         """
         if not self.blind:
             return None
-        most = max(finding.lower_bound.seeds for finding in self.findings)
+        most = max(test.lower_bound.seeds for test in self.tests)
         return _fewest(lambda seeds: self.reach(seeds) <= VIOLATION * self.claim.claimed, most)
 
     @property
@@ -159,11 +170,9 @@ class Verdict:
         }
 
     def __str__(self):
-        return f"{self.warning}; {self.text}" if self.blind else self.text
+        return f"{self.warning}; {self.evidence}" if self.blind else self.evidence
 
-    @property
-    def text(self) -> str:
-        """The verdict in one sentence, without the warning."""
+    def _sentence(self) -> str:
         exact = "" if self.exact is None else f", exact {self.exact:.4g}"
         reads = " through μ" if self.best.through_mu else ""
         caught = "nothing" if self.detectable is None else f"a truth of {self.detectable:.4g}"
@@ -224,7 +233,7 @@ class Report:
             f"{100 * self.confidence:g}% confidence in all together"
         )
         warnings = (verdict.warning for verdict in self.verdicts if verdict.blind)
-        return "\n".join([*warnings, head, *(f"- {verdict.text}" for verdict in self.verdicts)])
+        return "\n".join([*warnings, head, *(f"- {verdict.evidence}" for verdict in self.verdicts)])
 
 
 class _Arms(NamedTuple):
@@ -245,7 +254,7 @@ class _Arms(NamedTuple):
 
 def audit(
     pair: Any,
-    claims: Claim | Sequence[Claim],
+    claims: NumericClaim | Sequence[NumericClaim],
     *,
     scores: Score | Sequence[Score] | None = None,
     confidence: float = 0.95,
@@ -258,8 +267,8 @@ def audit(
 
     Guarantee: with probability at least `confidence` over the seeds, no true claim is refuted and
     no printed lower bound exceeds the truth, whatever the outputs and however bad the scores. A
-    bound read through μ (`Finding.through_mu`) bounds μ of Gaussian DP; as a divergence or δ it is
-    the truth's lower bound for Gaussian laws alone.
+    bound read through μ (`GateResult.through_mu`) bounds μ of Gaussian DP; as a divergence or δ it
+    is the truth's lower bound for Gaussian laws alone.
     Assumes: within each arm the seeds are independent and of one law. Between the arms any
     dependence is allowed, unless `independent` is set.
 
@@ -289,14 +298,14 @@ def audit(
     arms = [_score(outputs, score, each, tests) for score in scored]
     verdicts = []
     for claim, found, truth in zip(claimed, gated, truths, strict=True):
-        findings = tuple(
+        tests_of_claim = tuple(
             _test(gate, direction, arm, each, power)
             for arm in arms
             for gate in found
             for direction in gate.directions
         )
         reach = functools.partial(_reach, found, scored, each, power)
-        verdicts.append(_verdict(claim, findings, truth, confidence, power, reach))
+        verdicts.append(_verdict(claim, tests_of_claim, truth, confidence, power, reach))
     return Report(tuple(verdicts), confidence, outputs.seeds, tests)
 
 
@@ -315,7 +324,7 @@ def _score(outputs: samples.Samples, score: Score, confidence: float, tests: int
     return _Arms(score, *(evaluate(score, scorer, table) for table in (*fit, *test)))
 
 
-def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: float) -> Finding:
+def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: float) -> GateResult:
     found = gate.bound(*arms.towards(direction), confidence=confidence)
     caught = gate.detectable(
         fit_seeds=len(arms.fit_present),
@@ -324,7 +333,7 @@ def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: flo
         power=power,
         one_event=arms.score.one_event,
     )
-    return Finding(
+    return GateResult(
         score=arms.score.name,
         gate=gate.name,
         direction=direction,
@@ -371,16 +380,16 @@ def _fewest(enough: Callable[[int], bool], seeds: int) -> int | None:
     return needed
 
 
-def _verdict(claim, findings: tuple[Finding, ...], exact, confidence, power, reach) -> Verdict:
-    caught = [f.detectable for f in findings if f.detectable is not None]
+def _verdict(claim, tests: tuple[GateResult, ...], exact, confidence, power, reach) -> Verdict:
+    caught = [test.detectable for test in tests if test.detectable is not None]
     return Verdict(
         claim=claim,
-        refuted=any(finding.refuted for finding in findings),
-        best=max(findings, key=lambda finding: (finding.refuted, finding.lower_bound.value)),
+        refuted=any(test.refuted for test in tests),
+        best=max(tests, key=lambda test: (test.refuted, test.lower_bound.value)),
         detectable=min(caught, default=None),
         power=power,
         exact=exact,
         confidence=confidence,
-        findings=findings,
+        tests=tests,
         reach=reach,
     )

@@ -197,9 +197,6 @@ def _guarantee(epsilon: float, delta: float) -> Guarantee:
         notion="certified removal",
         epsilon=float(epsilon),
         delta=float(delta),
-        order=None,
-        private="no",
-        adaptive="no claim found",
         keeps="perturbation vector b, residual budget spent",
         conditions=(
             "logistic loss with L2 regulariser, ‖a‖ ≤ R on every row",

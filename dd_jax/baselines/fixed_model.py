@@ -2,13 +2,11 @@
 
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
-from dd_jax.types import publish_model
 
 GUARANTEE = Guarantee(
     notion="data-deletion",
     epsilon=0.0,
     delta=0.0,
-    order=None,
     private="yes, trivially: the release depends on no record",
     adaptive="yes, trivially",
     keeps="nothing",
@@ -32,9 +30,7 @@ def system(problem: Problem) -> System:
         name="fixed-model",
         learn=learn,
         delete=delete,
-        publish=publish_model,
         predict=label_of(problem.loss),
-        secret=lambda state: (),
         guarantee=GUARANTEE,
         domain=problem.loss.domain,
     )

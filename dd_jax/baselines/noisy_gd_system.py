@@ -1,12 +1,10 @@
 """Noisy-GD (the paper's, `dfn:noisy_gd_unlrn`) as a system to compare: nothing is kept."""
 
 from dd_jax import noisy_gd
-from dd_jax.baselines.base import Guarantee, System, cost, label_of
-from dd_jax.baselines.calibration import root_slope
+from dd_jax.baselines.base import Guarantee, System, cost, label_of, root_slope
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.plans import Plan, plan_convex
-from dd_jax.types import publish_model
 
 NAMES = {"optimal": "noisy-gd", "paper": "noisy-gd-paper", "unrelaxed": "noisy-gd-unrelaxed"}
 
@@ -82,9 +80,7 @@ def system(problem: Problem, plan: Plan, *, delta: float | None = None) -> Syste
         name=NAMES.get(plan.accountant, "noisy-gd"),
         learn=learn,
         delete=delete,
-        publish=publish_model,
         predict=label_of(problem.loss),
-        secret=lambda state: (),
         guarantee=guarantee(plan, delta),
         domain=made.domain,
     )

@@ -12,20 +12,106 @@ The paper deletes: a batch that held the row draws another one in its place. Her
 at fixed n, retraining's batches do not depend on the records, and so the batch stays as it is.
 """
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dd_jax.baselines.base import Guarantee, System, cost, label_of, publish_part, replaced
-from dd_jax.baselines.calibration import check_planned
-from dd_jax.baselines.noisy_m_a_sgd_noise import Calibration, calibrate
-from dd_jax.baselines.projected import step
+from dd_jax import checks
+from dd_jax.baselines.base import (
+    Constants,
+    Guarantee,
+    System,
+    check_planned,
+    cost,
+    label_of,
+    projected_step,
+    publish_part,
+    replaced,
+)
 from dd_jax.erm import Problem, gradient
+from dd_jax.errors import CertificateRefused
 from dd_jax.types import Edit
 
-__all__ = ["Calibration", "History", "State", "calibrate", "look_ahead", "system"]
+
+@dataclass(frozen=True)
+class Calibration:
+    """Settings of a run and the stability ρ that they were made for.
+
+    Attributes:
+        stability: ρ, the total variation that replacing one record can cause.
+        n: number of records. batch_size: b. num_steps: T.
+        step_size: η. radius: R of the ball that is projected onto.
+        noise_deviation: σ of each coordinate of θ_t.
+        constants: those of the problem that the settings are for, None for settings of one's own.
+    """
+
+    stability: float
+    n: int
+    batch_size: int
+    num_steps: int
+    step_size: float
+    radius: float
+    noise_deviation: float
+    constants: Constants | None = None
+
+    def recompute_bound(self, edits_per_request: int = 1) -> float:
+        """P[a request reruns steps] ≤ r ρ √T / 8: T steps, b/n each to hit, G/(bσ) to reject."""
+        rows = float(checks.count("edits_per_request", edits_per_request))
+        return min(1.0, rows * self.stability * math.sqrt(self.num_steps) / 8)
+
+
+def calibrate(
+    constants: Constants,
+    *,
+    n: int,
+    dim: int,
+    stability: float,
+    batch_size: int,
+    num_steps: int | None = None,
+) -> Calibration:
+    """Noise, steps and step size for total-variation stability ρ; unlearning is exact for any.
+
+        T = max{(ρn)²/(bd), √(SDρn/(G√d)), (ρn)²/(16b²)},  σ = 8√T G/(nρ)
+        η = min{1/(2S), D/(√(2G²/b + σ²d) T^{3/2})}
+
+    The last term of T is the theorem's condition on it; T is rounded up.
+
+    Guarantee: ρ-TV-stable learning; the recomputation probability of `recompute_bound`.
+    Assumes: convex, S-smooth, G-Lipschitz loss on a ball of diameter D; ρ ≤ 1.
+    Ullah et al. 2021, noisy-m-A-SGD; η as in its proof.
+
+    Raises:
+        CertificateRefused: ρ above 1, or a number of steps below the theorem's condition.
+    """
+    n, dim, batch = (
+        int(checks.count(name, value))
+        for name, value in (("n", n), ("dim", dim), ("batch_size", batch_size))
+    )
+    rho = float(checks.positive("stability", stability))
+    if rho > 1:
+        raise CertificateRefused(f"stability = {rho:g}; a total variation is at most 1.")
+    checks.whole("batch_size", batch, least=1, most=n)
+    big_g, diameter = constants.lipschitz, constants.diameter
+    needed = max(1, math.ceil((rho * n) ** 2 / (16 * batch**2)))
+    accurate = max(
+        (rho * n) ** 2 / (batch * dim),
+        math.sqrt(constants.smoothness * diameter * rho * n / (big_g * math.sqrt(dim))),
+    )
+    steps = max(needed, math.ceil(accurate)) if num_steps is None else num_steps
+    steps = int(checks.count("num_steps", steps))
+    if steps < needed:
+        raise CertificateRefused(
+            f"num_steps = {steps} is below (ρn)²/(16b²): give at least {needed}, "
+            f"larger batches or a smaller stability."
+        )
+    noise = 8 * math.sqrt(steps) * big_g / (n * rho)
+    spread = math.sqrt(2 * big_g**2 / batch + noise**2 * dim)
+    step_size = min(1 / (2 * constants.smoothness), diameter / (spread * steps**1.5))
+    return Calibration(rho, n, batch, steps, step_size, constants.radius, noise, constants)
 
 
 class History(NamedTuple):
@@ -69,7 +155,7 @@ def system(problem: Problem, calibration: Calibration) -> System:
             point = look_ahead(t, now, before)
             step_key = jax.random.fold_in(key, t)
             batch, noise, slope = _draw(step_key, problem, made, point, database)
-            after = step(point, slope + noise, step_size=made.step_size, radius=made.radius)
+            after = _stepped(made, point, slope + noise)
             return (after, now), History(batch, noise, slope, now)
 
         (model, _), history = jax.lax.scan(body, (start, start), jnp.arange(made.num_steps))
@@ -112,6 +198,11 @@ def _draw(key, problem, made, point, database):
     noise = jax.random.normal(noise_key, point.shape, point.dtype)
     slope = gradient(problem, point, jax.tree.map(lambda leaf: leaf[rows], database))
     return rows, jnp.asarray(made.noise_deviation, point.dtype) * noise, slope
+
+
+def _stepped(made, point, slope):
+    """P(ẘ - η ξ)."""
+    return projected_step(point, slope, step_size=made.step_size, radius=made.radius)
 
 
 def _differences(problem, made, database, edit: Edit, history: History):
@@ -168,7 +259,7 @@ def _rerun(key, problem, made, database, state: State, differences, first) -> St
             return batch, reflected, slope - difference
 
         batch, noise, slope = jax.lax.cond(t > first, fresh, kept)
-        moved = step(point, slope + noise, step_size=made.step_size, radius=made.radius)
+        moved = _stepped(made, point, slope + noise)
         after = jnp.where(t < first, following, moved)
         return (after, now), History(batch, noise, slope, now)
 
@@ -193,7 +284,6 @@ def _guarantee(made: Calibration) -> Guarantee:
         notion="exact unlearning",
         epsilon=0.0,
         delta=0.0,
-        order=None,
         private="yes by its noise, as long as batches, noises and iterates stay secret"
         if calibrated
         else "no",

@@ -2,22 +2,271 @@
 
 Projected gradient descent towards the optimum, then Gaussian noise; what is published is not
 projected. The secret form goes on from the iterate before the noise (Theorems 9 and 10), the other
-from the published model (Theorem 28). The paper's updates are replacements at fixed n here.
+from the published model (Theorem 28).
+
+The paper's requests insert or delete; here a request replaces r records at fixed n, so its
+condition n_i ≥ n/2 always holds. "published" is the paper's own noise; "best" is what the same
+proofs give for replacement at fixed n.
 """
 
-import jax
-import jax.numpy as jnp
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
 
-from dd_jax.baselines.base import Guarantee, System, cost, label_of
-from dd_jax.baselines.calibration import check_planned, check_planned_edit
-from dd_jax.baselines.perturbed_gd_noise import Calibration, calibrate
-from dd_jax.baselines.perturbed_gd_stateless import calibrate_stateless
-from dd_jax.baselines.projected import descend
+from dd_jax import checks
+from dd_jax.baselines.base import (
+    Constants,
+    Guarantee,
+    System,
+    check_planned,
+    check_planned_edit,
+    cost,
+    descend,
+    label_of,
+    nothing,
+    perturb,
+    require_float32_noise,
+    root_slope,
+)
 from dd_jax.erm import Problem
-from dd_jax.noisy_gd import standard_normal_like
+from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.types import publish_model
 
-__all__ = ["Calibration", "calibrate", "calibrate_stateless", "system"]
+Form = Literal["published", "best"]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a run of Perturbed-GD needs, and what it was made for.
+
+    Attributes:
+        constants: those of the problem that the noise is for.
+        secret: whether the iterate before the noise is kept (Theorems 9, 10).
+        form: "published", or "best" for replacement at fixed n.
+        n, edits_per_request: the sizes that the noise is for.
+        epsilon, delta: (ε, δ) of the claim, None where nothing is claimed.
+        learn_steps: T. delete_steps: T_i, what a request runs.
+        noise_steps: I, the steps that the noise relies on.
+        noise_deviation: σ of each coordinate of the noise.
+        conditions: what the claim needs, in words.
+    """
+
+    constants: Constants
+    secret: bool
+    form: Form
+    n: int
+    edits_per_request: int
+    epsilon: float | None
+    delta: float | None
+    learn_steps: int
+    delete_steps: int
+    noise_steps: int
+    noise_deviation: float
+    conditions: tuple[str, ...]
+
+    @property
+    def step_size(self) -> float:
+        """η = 2/(S + m)."""
+        return self.constants.step_size
+
+    @property
+    def radius(self) -> float:
+        """R of the ball that is projected onto."""
+        return self.constants.radius
+
+    def replace(self, **changes) -> "Calibration":
+        """A copy with other numbers, for which nothing is claimed any more."""
+        return dataclasses.replace(self, **{**changes, "epsilon": None, "delta": None})
+
+
+def calibrate(
+    constants: Constants,
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    delete_steps: int,
+    edits_per_request: int = 1,
+    form: Form = "published",
+) -> Calibration:
+    """Noise for the form that keeps its iterate secret, at I = delete_steps steps per request.
+
+        σ = 4√2 r G γ^I / (m n (1 - γ^I) (√(log(1/δ) + ε) - √(log(1/δ))))    as published
+        σ = 2√2 r G₀γ^I / (m n (1 - γ^I) (√(log(1/δ) + ε) - √(log(1/δ))))    at its best
+
+    One request moves the optimum by s = 4G/(mn) as published (n_i ≥ n/2), by s = 2G₀/(mn) where a
+    record is replaced at fixed n and the regulariser cancels. Both the unlearned and the retrained
+    iterate are then within s γ^I/(1 - γ^I) of the optimum. T = I + ⌈log(Dmn/(2G))/log(1/γ)⌉.
+
+    Guarantee: (ε, δ)-unlearning of each release, for any number of requests.
+    Assumes: `Constants`; as published ε ≤ log(1/δ), reading its ε = O(log(1/δ)) with constant 1.
+    Neel et al. 2021, Theorem 9; with `Constants.of_problem` Theorem 10, whose mD, the part of the
+    regulariser in G, is mR on a ball around 0.
+
+    Raises:
+        CertificateRefused: a condition of the theorem fails, or float32 cannot hold the noise.
+    """
+    steps = int(checks.count("delete_steps", delete_steps))
+    gap = root_slope(epsilon, delta) * math.sqrt(2)
+    moved, lipschitz = _shift(constants, form, n, edits_per_request)
+    published = _check_form(form, epsilon, delta)
+    left = _gamma_of(constants) ** steps
+    noise = 2 * moved * left / ((1 - left) * gap)
+    require_float32_noise(noise, constants.reach, f"give fewer delete_steps than {steps}")
+    return Calibration(
+        constants=constants,
+        secret=True,
+        form=form,
+        n=n,
+        edits_per_request=edits_per_request,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        learn_steps=_learn_steps(constants, n, lipschitz, steps),
+        delete_steps=steps,
+        noise_steps=steps,
+        noise_deviation=noise,
+        conditions=("the iterate before the noise stays secret", *published),
+    )
+
+
+def calibrate_stateless(
+    constants: Constants,
+    *,
+    n: int,
+    dim: int,
+    epsilon: float,
+    delta: float,
+    max_requests: int,
+    noise_steps: int | None = None,
+    edits_per_request: int = 1,
+    form: Form = "published",
+) -> Calibration:
+    """Noise and steps for the form that starts from the published model.
+
+    With A = √(2log(2/δ) + 2ε) - √(2log(2/δ)), B = 2√(2d) γ^I/(1 - γ^I) and s as in `calibrate`:
+
+        σ = 8rGγ^I/(mn(1-γ^I)(√(2log(2/δ)+3ε) - √(2log(2/δ)+2ε)))    as published
+        σ = 2sγ^I/((1-γ^I)(A - B)), A > B                 at its best, and as the proof needs
+        I ≥ log(√(2d)/((1-γ)(√(2log(2/δ)+ε) - √(2log(2/δ)))))/log(1/γ)    as published
+
+    At its best any I with A > B will do; the least with B ≤ A/2 is taken unless one is given.
+
+    A request runs T_i = I + ⌈log log(4di/δ)/log(1/γ)⌉ steps. T_i at i = max_requests is used for
+    every request, so that not even a counter is kept; σ is for I, not for T_i.
+
+    Guarantee: (ε, δ)-unlearning of each release up to `max_requests`. The published σ is smaller
+    than its own proof needs for some I where γ < 1/2; the conditions then say so.
+    Assumes: as `calibrate`. Neel et al. 2021, Theorem 28.
+
+    Raises:
+        CertificateRefused: too few noise_steps for the theorem, or so many that float32 cannot
+            hold the noise.
+    """
+    gamma, dim = _gamma_of(constants), int(checks.count("dim", dim))
+    max_requests = int(checks.count("max_requests", max_requests))
+    published = _check_form(form, epsilon, delta)
+    least = _least_steps(form, gamma, dim, epsilon, delta)
+    steps = least if noise_steps is None else int(checks.count("noise_steps", noise_steps))
+    if form == "published" and steps < least:
+        raise CertificateRefused(f"noise_steps = {steps}; Theorem 28 needs at least {least}.")
+    moved, lipschitz = _shift(constants, form, n, edits_per_request)
+    needed = _stateless_noise(gamma**steps, dim, epsilon, delta, moved)
+    noise = needed
+    if form == "published":
+        noise = 2 * moved * gamma**steps / ((1 - gamma**steps) * _increment(epsilon, delta, 2, 3))
+        if noise < needed:
+            published += (f"the published noise; its proof needs {needed:g}, not {noise:g}",)
+    elif not math.isfinite(needed):
+        raise CertificateRefused(
+            f"noise_steps = {steps} cannot work off the noise of the model that it starts from; "
+            f"give at least {least}."
+        )
+    fewer = f"fewer noise_steps than {steps}" if steps > least else "a smaller epsilon or delta"
+    require_float32_noise(noise, constants.reach, f"give {fewer}")
+    tail = math.ceil(math.log(math.log(4 * dim * max_requests / delta)) / -math.log(gamma))
+    return Calibration(
+        constants=constants,
+        secret=False,
+        form=form,
+        n=n,
+        edits_per_request=edits_per_request,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        learn_steps=_learn_steps(constants, n, lipschitz, steps),
+        delete_steps=steps + tail,
+        noise_steps=steps,
+        noise_deviation=noise,
+        conditions=(f"at most {max_requests} requests", *published),
+    )
+
+
+def _check_form(form: Form, epsilon, delta) -> tuple[str, ...]:
+    """The published theorems' own conditions; refused where they fail."""
+    if form not in ("published", "best"):
+        raise InputError(f"form = {form!r} is not known; give 'published' or 'best'.")
+    if form == "best":
+        return ()
+    limit = -math.log(float(checks.delta(delta)))
+    if epsilon > limit:
+        raise CertificateRefused(
+            f"epsilon = {epsilon:g} is above log(1/δ) = {limit:g}, and the published theorem is "
+            f"for ε = O(log(1/δ)); give a smaller epsilon or delta, or form='best'."
+        )
+    return ("ε = O(log(1/δ))", "n_i ≥ n/2 (n is fixed here)")
+
+
+def _gamma_of(constants: Constants) -> float:
+    """γ, refused at 0, where one step reaches the optimum and no noise is defined."""
+    if constants.contraction == 0:
+        raise CertificateRefused(
+            "smoothness equals strong_convexity, so γ = 0 and the formulas have no meaning; "
+            "declare a larger smoothness."
+        )
+    return constants.contraction
+
+
+def _shift(constants: Constants, form: Form, n, rows) -> tuple[float, float]:
+    """(s, G): how far one request can move the optimum, and the Lipschitz constant behind it."""
+    n, rows = float(checks.count("n", n)), float(checks.count("edits_per_request", rows))
+    lipschitz, factor = (
+        (constants.lipschitz, 4) if form == "published" else (constants.record_lipschitz, 2)
+    )
+    return factor * rows * lipschitz / (constants.strong_convexity * n), lipschitz
+
+
+def _learn_steps(constants: Constants, n, lipschitz: float, steps: int) -> int:
+    """T = I + ⌈log(Dmn/(2G))/log(1/γ)⌉, at least I."""
+    ratio = constants.diameter * constants.strong_convexity * n / (2 * lipschitz)
+    return steps + max(0, math.ceil(math.log(ratio) / -math.log(constants.contraction)))
+
+
+def _increment(epsilon, delta, low: float, high: float) -> float:
+    """√(2log(2/δ) + high·ε) - √(2log(2/δ) + low·ε), without cancellation."""
+    base = 2 * math.log(2 / float(checks.delta(delta)))
+    epsilon = float(checks.positive("epsilon", epsilon))
+    return (
+        (high - low)
+        * epsilon
+        / (math.sqrt(base + high * epsilon) + math.sqrt(base + low * epsilon))
+    )
+
+
+def _least_steps(form: Form, gamma: float, dim: int, epsilon, delta) -> int:
+    """The least I: Theorem 28's, or the first for which B ≤ A/2: σ is at most doubled by B."""
+    root = math.sqrt(2 * dim)
+    if form == "published":
+        target = (1 - gamma) * _increment(epsilon, delta, 0, 1) / root
+    else:
+        odds = _increment(epsilon, delta, 0, 2) / (4 * root)
+        target = odds / (1 + odds)
+    return max(1, math.ceil(math.log(target) / math.log(gamma)))
+
+
+def _stateless_noise(left: float, dim: int, epsilon, delta, shift: float) -> float:
+    """σ = 2sγ^I/((1-γ^I)(A - B)); infinite where A ≤ B. `left` is γ^I."""
+    room = _increment(epsilon, delta, 0, 2) - 2 * math.sqrt(2 * dim) * left / (1 - left)
+    return 2 * shift * left / ((1 - left) * room) if room > 0 else math.inf
 
 
 def system(problem: Problem, calibration: Calibration) -> System:
@@ -43,22 +292,19 @@ def system(problem: Problem, calibration: Calibration) -> System:
             num_steps=num_steps,
         )
 
-    def perturb(key, params):
-        noise = standard_normal_like(key, params)
-        return jax.tree.map(
-            lambda w, z: w + jnp.asarray(made.noise_deviation, w.dtype) * z, params, noise
-        )
+    def noisy(key, params):
+        return perturb(key, params, made.noise_deviation)
 
     def learn(key, database):
         check_planned(database, made.n)
         params = move(problem.loss.template(database), database, made.learn_steps)
         spent = cost(made.n * made.learn_steps, retrained=1)
-        return (params if made.secret else perturb(key, params)), spent
+        return (params if made.secret else noisy(key, params)), spent
 
     def delete(key, before, edit, after, state):
         check_planned_edit(edit, made.edits_per_request)
         params = move(state, after, made.delete_steps)
-        return (params if made.secret else perturb(key, params)), cost(made.n * made.delete_steps)
+        return (params if made.secret else noisy(key, params)), cost(made.n * made.delete_steps)
 
     return System(
         name="perturbed-gd"
@@ -66,9 +312,9 @@ def system(problem: Problem, calibration: Calibration) -> System:
         + ("-best" if made.form == "best" else ""),
         learn=learn,
         delete=delete,
-        publish=perturb if made.secret else publish_model,
+        publish=noisy if made.secret else publish_model,
         predict=label_of(problem.loss),
-        secret=(lambda state: state) if made.secret else (lambda state: ()),
+        secret=(lambda state: state) if made.secret else nothing,
         guarantee=_guarantee(made),
         domain=problem.loss.domain,
     )
@@ -81,8 +327,6 @@ def _guarantee(made: Calibration) -> Guarantee:
         notion="(ε,δ)-unlearning" if claimed else "none",
         epsilon=made.epsilon,
         delta=made.delta,
-        order=None,
-        private="no",
         adaptive=("claimed" if made.secret else "claimed for the same algorithm")
         if claimed
         else "no",

@@ -7,32 +7,173 @@ request s takes K_s more. Empty places hold the loss's null record. Batches neve
 record's place must be remembered: the order of the batches is a state. Write c = 1 - ηλ.
 """
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from dd_jax import noisy_gd
-from dd_jax.baselines import request_steps
-from dd_jax.baselines.base import Guarantee, System, cost, label_of, publish_part
-from dd_jax.baselines.calibration import check_planned_edit
-from dd_jax.baselines.pnsgd_passes import PnsgdCalibration, calibrate
-from dd_jax.baselines.projected import project
+from dd_jax import checks, noisy_gd
+from dd_jax.baselines.base import (
+    Guarantee,
+    System,
+    check_planned_edit,
+    cost,
+    label_of,
+    project,
+    publish_part,
+    repeat,
+    root_slope,
+)
+from dd_jax.baselines.langevin import Calibration, run_of, settings_of
 from dd_jax.erm import Problem
+from dd_jax.guarantees import convex, floats
+from dd_jax.guarantees.convex import Descent
 from dd_jax.losses import null_records
+from dd_jax.plans.numbers import whole
 from dd_jax.types import num_records
 
-__all__ = [
-    "PnsgdCalibration",
-    "PnsgdState",
-    "calibrate",
-    "draw_order",
-    "guarantee",
-    "run",
-    "system",
-]
+# --- calibration ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PnsgdCalibration(Calibration):
+    """`Calibration` in passes over the data, with batches of b places and a projection radius R.
+
+    Attributes:
+        batch_size: b.
+        radius: R, or None for no projection; the claim then takes learning as converged.
+        distances: Z_1, Z_2, …, the bound on how far request s starts from retraining (W∞).
+    """
+
+    batch_size: int
+    radius: float | None
+    distances: tuple[float, ...]
+
+    @property
+    def batches(self) -> int:
+        """l = ⌈n/b⌉."""
+        return -(-self.n // self.batch_size)
+
+
+def calibrate(
+    problem,
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    noise_variance: float,
+    batch_size: int,
+    learn_epochs: int,
+    radius: float | None = None,
+    requests: int = 1,
+    edits_per_request: int = 1,
+    step_size: float | None = None,
+) -> PnsgdCalibration:
+    """The fewest passes K_1, …, K_i, at least one each, after which every release meets (ε, δ).
+
+    Z = 2ηGr / (b(1 - c^l)),  Z_1 = Z + 2R c^{Tl},  Z_{s+1} = Z_s c^{K_s l} + Z
+    K_s is the least with min_q [ε_s(q) + log(1/δ)/(q-1)] ≤ ε; the first request uses
+    the plain form and later ones the sharper one, as the authors do. All are linear in q, so the
+    condition is slope ≤ (√(log(1/δ) + ε) - √(log(1/δ)))².
+
+    Guarantee: (ε, δ)-unlearning against converged retraining with the same batches.
+    Assumes: convex, L-Lipschitz (or clipped single-index), β-smooth loss; η ≤ 1/(λ+β);
+        non-adaptive requests; replace-one; r records of one request may share a batch.
+
+    Args:
+        problem: the regularised problem, or its constants.
+        n: number of records. epsilon, delta: the target after every request.
+        noise_variance: σ². batch_size: b. learn_epochs: T.
+        radius: R > 0 of the projection; None takes learning as converged (T → ∞), unprojected.
+        requests: i, how many requests the claim covers. edits_per_request: r.
+        step_size: η; 1/(λ+β) unless given.
+    """
+    run = run_of(
+        problem,
+        n=n,
+        noise_variance=noise_variance,
+        edits_per_request=edits_per_request,
+        step_size=step_size,
+    )
+    settings = settings_of(problem, run, learn_epochs)
+    batch_size = checks.whole("batch_size", batch_size, least=1, most=n)
+    root = root_slope(epsilon, delta)
+    requests = int(checks.count("requests", requests))
+    unconverged = 0.0
+    if radius is not None:
+        radius = float(checks.positive("radius", radius))
+        steps = settings["learn_steps"] * -(-n // batch_size)
+        unconverged = 2 * radius * (1 - run.step_size * run.l2) ** steps
+    passes, distances = least_passes(run, batch_size, root**2, requests, unconverged)
+    return PnsgdCalibration(
+        **settings,
+        request_steps=tuple(passes),
+        orders=(1 + math.sqrt(-math.log(delta)) / root,) * requests,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        accountant="published",
+        batch_size=batch_size,
+        radius=radius,
+        distances=tuple(distances),
+    )
+
+
+def unlearning_renyi(order, distance, contraction, noise_variance, step_size, steps, *, sharp):
+    """What K' steps leave of a distance Z from retraining, as published.
+
+    ε(q) = q Z² c^{2K'} / (2ησ²), or sharper q Z² / (2ησ²) · (1-c²) c^{2K'} / (1 - c^{2K'})
+
+    Guarantee: R_q of the release from retraining, K' ≥ 1. Twice the least that is true of the
+    sharper form's argument, since one step adds variance 2ησ² and not ησ².
+    Assumes: c-Lipschitz steps. Chien et al. 2024b; the sharper form is the one of their code.
+    """
+    steps = checks.count("steps", steps)
+    scale = floats.product(checks.order(order), distance, distance, 1 / (2 * step_size))
+    left = contraction ** (2 * steps)
+    share = (1 - contraction**2) / (1 - left) if sharp else 1.0
+    return floats.plain(floats.product(scale, 1 / noise_variance, left, share))
+
+
+def batch_distance(run: Descent, batch_size: int):
+    """Z = 2ηGr / (b(1 - c^l)), how far converged runs on neighbouring databases can be (W∞)."""
+    contraction = 1 - run.step_size * run.l2
+    sensitivity = 2 * run.step_size * run.lipschitz * run.records / batch_size
+    return sensitivity / (1 - contraction ** -(-int(run.n) // batch_size))
+
+
+def least_passes(
+    run: Descent, batch_size: int, slope: float, requests: int = 1, unconverged: float = 0.0
+) -> tuple[list[int], list[float]]:
+    """K_s and Z_s, one request after another.
+
+    Args:
+        run: the steps; a request edits `run.records` of the n records.
+        batch_size: b.
+        slope: the claim R_q ≤ q · slope that every release has to meet.
+        requests: how many.
+        unconverged: what learning adds to Z_1 by stopping early.
+    """
+    contraction = 1 - run.step_size * run.l2
+    batches = -(-int(run.n) // batch_size)
+    fresh = batch_distance(run, batch_size)
+    exponent = convex.contraction_exponent(run.step_size, run.l2, 2 * batches)
+    distance, passes, distances = fresh + unconverged, [], []
+    for request in range(requests):
+        # c^{2Kl} ≤ ratio, or (1-c²)y/(1-y) ≤ ratio for y = c^{2Kl}
+        ratio = slope / (distance**2 / (2 * run.step_size * run.noise_variance))
+        least = ratio if request == 0 else ratio / (ratio + 1 - contraction**2)
+        count = np.ceil(np.log(least) / exponent)
+        passes.append(max(1, whole("request_steps", count)))
+        distances.append(float(distance))
+        distance = distance * contraction ** (passes[-1] * batches) + fresh
+    return passes, distances
+
+
+# --- the system ----------------------------------------------------------------------------------
 
 
 class PnsgdState(NamedTuple):
@@ -77,7 +218,7 @@ def run(
         model = noisy_gd.step(step_key, model, batch, problem, step_size, noise_variance)
         return model if radius is None else project(model, radius)
 
-    return request_steps.repeat(key, model, epochs * batches, step)
+    return repeat(key, model, epochs * batches, step)
 
 
 def _with_null(problem: Problem, database: PyTree, order: Array) -> PyTree:
@@ -100,8 +241,9 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
             records per request, or a loss without null record where batches do not divide n.
         CertificateRefused: noise that float32 cannot hold.
     """
-    request_steps.check_noise(calibration)
-    start = noisy_gd.mechanism(problem, _without_steps(calibration))
+    calibration.check_noise()
+    # Of no steps: it draws and checks the start alone.
+    start = noisy_gd.mechanism(problem, replace(calibration, learn_steps=0))
     numbers = {
         "step_size": calibration.step_size,
         "noise_variance": calibration.noise_variance,
@@ -116,14 +258,13 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
             model = project(model, calibration.radius)
         epochs = calibration.learn_steps
         model = run(run_key, model, database, problem, order, epochs=epochs, **numbers)
-        state = PnsgdState(model, order, request_steps.start_counter(calibration))
+        state = PnsgdState(model, order, calibration.before_requests())
         return state, cost(calibration.n * epochs, retrained=1)
 
     def delete(key: Array, before: PyTree, edit, after: PyTree, state: PnsgdState):
         check_planned_edit(edit, calibration.edits_per_request)
-        epochs = request_steps.steps_now(calibration, state.served)
+        epochs, served = calibration.next_request(state.served)
         model = run(key, state.model, after, problem, state.order, epochs=epochs, **numbers)
-        served = request_steps.count_one(state.served)
         return PnsgdState(model, state.order, served), cost(epochs * calibration.n)
 
     return System(
@@ -138,11 +279,6 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
     )
 
 
-def _without_steps(calibration: PnsgdCalibration) -> PnsgdCalibration:
-    """The same, learning no step: `noisy_gd.mechanism` then draws and checks the start alone."""
-    return replace(calibration, learn_steps=0)
-
-
 def guarantee(calibration: PnsgdCalibration) -> Guarantee:
     """The claim that the calibration was made for, as data."""
     learned = (
@@ -151,7 +287,7 @@ def guarantee(calibration: PnsgdCalibration) -> Guarantee:
         if calibration.radius is None
         else f"models projected on the ball of radius {calibration.radius:g}"
     )
-    counter = "" if calibration.keeps == "nothing" else f", {calibration.keeps}"
+    counter = "" if calibration.uniform else f", {calibration.keeps}"
     return Guarantee(
         notion="Rényi unlearning",
         epsilon=calibration.epsilon,
@@ -161,9 +297,7 @@ def guarantee(calibration: PnsgdCalibration) -> Guarantee:
         adaptive="sequential requests fixed in advance only",
         keeps=f"the order of the batches{counter}",
         conditions=(
-            "convex, Lipschitz (or clipped single-index), smooth loss; λ > 0",
-            "η ≤ 1/(λ+β)",
-            f"at most {calibration.edits_per_request} records per request, replaced, n fixed",
+            *calibration.conditions,
             f"at most {calibration.requests} requests",
             learned,
             "batches and their order never change and do not depend on the records",

@@ -4,13 +4,11 @@ from dd_jax import noisy_gd
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
 from dd_jax.plans import Plan
-from dd_jax.types import publish_model
 
 GUARANTEE = Guarantee(
     notion="exact unlearning",
     epsilon=0.0,
     delta=0.0,
-    order=None,
     private="yes: every release by its plan's ε_dp",
     adaptive="yes: p ε_dp for p releases seen, since edits may depend on them (erratum E2)",
     keeps="nothing",
@@ -39,9 +37,7 @@ def system(problem: Problem, plan: Plan) -> System:
         name="retraining",
         learn=learn,
         delete=delete,
-        publish=publish_model,
         predict=label_of(problem.loss),
-        secret=lambda state: (),
         guarantee=GUARANTEE,
         domain=made.domain,
     )

@@ -164,9 +164,6 @@ def _guarantee(epsilon: float, delta: float, capacity: int) -> Guarantee:
         notion="(ε,δ)-unlearning",
         epsilon=float(epsilon),
         delta=float(delta),
-        order=None,
-        private="no",
-        adaptive="no claim found",
         keeps="un-noised model, Hessian, gradient sum of the batch",
         conditions=(
             f"one batch of at most {capacity} edited rows, fixed in advance",

@@ -7,10 +7,9 @@ from typing import Annotated
 import tyro
 
 from dd_jax.attacks import ATTACKS, Attack, AttackResult, find
+from dd_jax.cli.options import Switch
 from dd_jax.cli.output import number, print_json, print_table
 from dd_jax.errors import InputError
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """`dd-jax audit`: what samples say about certificates: audited ≤ exact ≤ certified."""
 
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Annotated, Any
 import tyro
 
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
-from dd_jax.cli.output import number, print_json, print_table
+from dd_jax.cli.options import Switch, require_folder
+from dd_jax.cli.output import number, print_json, print_table, say
 from dd_jax.errors import InputError
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
 
 
 @dataclass(frozen=True)
@@ -64,19 +62,13 @@ def main(config: Config) -> int:
     chosen = [name for name in ("list", "controls", "coverage") if getattr(config, name)]
     if len(chosen) > 1 or (chosen and (config.setting or config.claim)):
         raise InputError("give one of a setting, --list, --controls and --coverage; drop the rest.")
-    if config.results.exists() and not config.results.is_dir():
-        raise InputError(f"--results {config.results} is a file; name a folder.")
+    require_folder("--results", config.results)
     for name in ("list", "coverage"):
         if getattr(config, name) and config.devices != ONE_DEVICE:
             raise InputError(f"--{name} uses no devices; drop --mesh and --distributed.")
-    _say("dd-jax audit: starting JAX …")
+    say("dd-jax audit: starting JAX …")
     run = {"list": _list, "controls": _controls, "coverage": _coverage}
     return run[chosen[0]](config) if chosen else _setting(config)
-
-
-def _say(text: str) -> None:
-    """Progress goes to standard error, so that a pipe gets the result alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _given(config: Config, *names: str) -> dict[str, Any]:
@@ -103,7 +95,7 @@ def _setting(config: Config) -> int:
         audit_runs.DEFAULT_SEEDS[name] if config.seeds is None else config.seeds,
         confidence=0.95 if config.confidence is None else config.confidence,
         keep=audit_runs.Keep(folder, config.resume, config.devices.make_mesh()),
-        say=_say,
+        say=say,
         names=config.claim or None,
     )
     rows = [found.to_dict() for found in judged]
@@ -226,7 +218,7 @@ def _controls(config: Config) -> int:
     rows = run_controls(
         jax.random.key(config.seed),
         mesh=config.devices.make_mesh(),
-        progress=lambda done, total: _say(f"controls: {done} of {total}"),
+        progress=lambda done, total: say(f"controls: {done} of {total}"),
         **_given(config, "seeds", "replays", "confidence"),
     )
     passed = all(row.as_expected for row in rows)
@@ -266,10 +258,10 @@ def _rate(estimate) -> str | None:
 
 
 def _coverage(config: Config) -> int:
-    from dd_jax.audit import calibration
+    from dd_jax.audit import power
 
     given = _given(config, "seeds", "replays", "confidence")
-    rows = calibration.table(seed=config.seed, say=_say, **given)
+    rows = power.table(seed=config.seed, say=say, **given)
     sound = all(row.sound for row in rows)
     if config.json:
         print_json({"sound": sound, "bounds": [row.to_dict() for row in rows]})

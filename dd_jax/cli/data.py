@@ -1,17 +1,15 @@
 """`dd-jax data`: what data there are, and the pinned fetcher."""
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
-from dd_jax.cli.output import print_json, print_table
+from dd_jax.cli.options import Switch
+from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.data import TASKS, fetch
-from dd_jax.data.sources import PINNED
+from dd_jax.data.fetch import PINNED
 from dd_jax.errors import InputError
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,7 @@ def _fetch(config: Config) -> int:
     if not names or unknown:
         complaint = f"no data set {unknown[0]!r} to fetch" if unknown else "nothing to fetch"
         raise InputError(f"{complaint}; choose from {', '.join(PINNED)} or all.")
-    files = {
-        name: str(fetch.fetch(name, progress=lambda text: print(text, file=sys.stderr)))
-        for name in names
-    }
+    files = {name: str(fetch.fetch(name, progress=say)) for name in names}
     if config.json:
         print_json({"files": files})
     else:

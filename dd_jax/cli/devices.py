@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from dd_jax import checks
 from dd_jax.cli.options import Switch, flag
 from dd_jax.cli.output import BAD_INPUT, INTERNAL_ERROR, reported
 from dd_jax.errors import InputError, ProcessLost
@@ -71,8 +72,8 @@ class Devices:
 
     def check(self) -> None:
         """Refuse what cannot work before anything is started."""
-        if self.mesh is not None and min(self.mesh) < 1:
-            raise InputError(f"--mesh {self.mesh[0]} {self.mesh[1]}: give at least 1 of each.")
+        for number in self.mesh or ():
+            checks.whole("--mesh", number, least=1)
         if self.distributed:
             self.address()
             return
@@ -86,11 +87,10 @@ class Devices:
         where, count, index = found.values()
         if where is not None and not _is_address(where):
             raise InputError(f"--coordinator {where}: give HOST:PORT, such as 10.0.0.1:1234.")
-        if count is not None and count < 1:
-            raise InputError(f"--processes {count}: give at least 1.")
-        if index is not None and (index < 0 or (count is not None and index >= count)):
-            most = "" if count is None else f" to {count - 1}"
-            raise InputError(f"--process-index {index}: give a number from 0{most}.")
+        if count is not None:
+            checks.whole("--processes", count, least=1)
+        if index is not None:
+            checks.whole("--process-index", index, most=None if count is None else count - 1)
         return {"coordinator_address": where, "num_processes": count, "process_id": index}
 
     def label(self) -> str:

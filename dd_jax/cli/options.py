@@ -13,6 +13,7 @@ from typing import Any
 
 import tyro
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 
 Switch = tyro.conf.FlagCreatePairsOff[bool]
@@ -36,8 +37,8 @@ def require_at_least(config: Any, **least: int) -> None:
     """Refuse an option, of those that are given, below its least value."""
     for name, value in least.items():
         given = getattr(config, name)
-        if given is not None and given < value:
-            raise InputError(f"{flag(name)} {given}: give at least {value}.")
+        if given is not None:
+            checks.whole(flag(name), given, least=value)
 
 
 def require_folder(option: str, folder: Path) -> None:
@@ -58,8 +59,8 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
             raise
         raise InputError(f"{_first_sentence(said.getvalue())}; see {label} --help.") from None
     seed = getattr(config, "seed", None)
-    if seed is not None and not 0 <= seed <= MOST_SEED:
-        raise InputError(f"--seed {seed}: give a whole number from 0 to {MOST_SEED}.")
+    if seed is not None:
+        checks.whole("--seed", seed, most=MOST_SEED)
     return config
 
 

@@ -1,17 +1,14 @@
 """`dd-jax plan`: budgets in, the settings of a run and its certificate out. Never loads JAX."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-import tyro
-
 from dd_jax import constants
+from dd_jax.cli.options import Switch, flag
 from dd_jax.cli.output import print_json, print_table
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.plans import FORMULAS, Certificate, Plan, plan_convex, plan_nonconvex
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,18 @@ _LOSS_OPTIONS = (
     "output_norm",
 )
 _NEEDED = {"softmax": "num_classes", "bounded_network": "hidden"}
-_SHOWN = ("eps_dp", "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound")
+_SETTINGS = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
+_PROMISED = ("eps_dp", "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound")
+# Headings of the table, and what is below them.
+_COLUMNS = {
+    "K_L": "learn_steps",
+    "K_U": "delete_steps",
+    "σ²": "noise_variance",
+    "η": "step_size",
+    "eps_dp": "eps_dp",
+    "eps_dd": "eps_dd",
+    "risk bound": "risk_bound",
+}
 
 
 def main(config: Config) -> int:
@@ -122,14 +130,15 @@ def main(config: Config) -> int:
     names = FORMULAS["nonconvex" if config.nonconvex else "convex"]
     chosen = names[0] if config.accountant is None else config.accountant
     certificate = _certificate(config, problem, chosen)
-    rows = {
-        name: _row(certificate) if name == chosen else _compared(config, problem, name)
+    accountants = {
+        name: _numbers(certificate) if name == chosen else _compared(config, problem, name)
         for name in names
     }
+    values = _values(certificate, accountants)
     if config.json:
-        print_json(_json(certificate, rows))
+        print_json(values)
     else:
-        _print(config, certificate, rows)
+        _show(config, values, certificate)
     return 0
 
 
@@ -141,12 +150,12 @@ def _loss(config: Config) -> LossConstants:
         options["intercept"] = True
     needed = _NEEDED.get(config.loss)
     if needed and needed not in options:
-        raise InputError(f"{config.loss} needs {_flag(needed)}; give it.")
+        raise InputError(f"{config.loss} needs {flag(needed)}; give it.")
     try:
         loss = getattr(constants, config.loss)(**options)
     except TypeError:
         raise InputError(
-            f"{config.loss} does not take all of {', '.join(map(_flag, options))}; "
+            f"{config.loss} does not take all of {', '.join(map(flag, options))}; "
             f"drop those that are not its own."
         ) from None
     return _loosened(config, loss)
@@ -162,8 +171,8 @@ def _loosened(config: Config, loss: LossConstants) -> LossConstants:
         if proved is None or value < proved:
             known = "no such constant" if proved is None else f"{proved:g}"
             raise InputError(
-                f"{_flag(name)} {value:g} contradicts {loss.name}, which has {known}; drop "
-                f"{_flag(name)}, or drop --loss to declare a loss of your own."
+                f"{flag(name)} {value:g} contradicts {loss.name}, which has {known}; drop "
+                f"{flag(name)}, or drop --loss to declare a loss of your own."
             )
         given[name] = value
     return replace(loss, **given)
@@ -173,7 +182,7 @@ def _declared(config: Config) -> LossConstants:
     odd = [name for name in _LOSS_OPTIONS if getattr(config, name) is not None]
     if odd or config.intercept:
         raise InputError(
-            f"{_flag((odd or ['intercept'])[0])} belongs to a loss of the catalogue; name it with "
+            f"{flag((odd or ['intercept'])[0])} belongs to a loss of the catalogue; name it with "
             f"--loss, or declare --lipschitz and --smoothness instead."
         )
     return LossConstants(
@@ -185,10 +194,6 @@ def _declared(config: Config) -> LossConstants:
         bound=config.bound,
         domain="the records that the constants were declared for",
     )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
@@ -229,63 +234,49 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
     )
 
 
-def _compared(config: Config, problem: ProblemConstants, name: str) -> dict[str, Any]:
-    """One accountant's settings and numbers, or why it has none."""
-    try:
-        return _row(_certificate(config, problem, name))
-    except InputError as error:
-        return {"refused": str(error)}
-
-
 def _certificate(config: Config, problem: ProblemConstants, name: str) -> Certificate:
     return _plan(config, problem, name).certificate(
         config.adaptivity, config.request, first_inserted=config.first_inserted
     )
 
 
-def _row(certificate: Certificate) -> dict[str, Any]:
-    return _settings(certificate.plan) | {key: getattr(certificate, key) for key in _SHOWN}
+def _compared(config: Config, problem: ProblemConstants, name: str) -> dict[str, Any]:
+    """One accountant's settings and numbers, or why it has none."""
+    try:
+        return _numbers(_certificate(config, problem, name))
+    except InputError as error:
+        return {"refused": str(error)}
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
-    keys = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
-    return {key: getattr(plan, key) for key in keys}
+def _numbers(certificate: Certificate) -> dict[str, Any]:
+    plan = {name: getattr(certificate.plan, name) for name in _SETTINGS}
+    return plan | {name: getattr(certificate, name) for name in _PROMISED}
 
 
-def _json(certificate: Certificate, rows: dict) -> dict[str, Any]:
+def _values(certificate: Certificate, accountants: dict[str, dict]) -> dict[str, Any]:
     """The settings, every field of the certificate, and the accountants side by side."""
     plan = certificate.plan
-    values = _settings(plan) | {"accountant": plan.accountant, "kind": plan.kind}
-    for field in fields(certificate):
-        if field.name not in ("plan", "assumptions"):
-            values[field.name] = getattr(certificate, field.name)
-    values["assumptions"] = [
-        {"statement": a.statement, "established": a.established} for a in certificate.assumptions
-    ]
-    values["accountants"] = rows
-    return values
-
-
-def _print(config: Config, certificate: Certificate, rows: dict) -> None:
-    columns = {
-        "K_L": "learn_steps",
-        "K_U": "delete_steps",
-        "σ²": "noise_variance",
-        "η": "step_size",
-        "eps_dp": "eps_dp",
-        "eps_dd": "eps_dd",
-        "risk bound": "risk_bound",
+    names = [f.name for f in fields(certificate) if f.name not in ("plan", "assumptions")]
+    return {
+        **{name: getattr(plan, name) for name in (*_SETTINGS, "accountant", "kind")},
+        **{name: getattr(certificate, name) for name in names},
+        "assumptions": [asdict(assumption) for assumption in certificate.assumptions],
+        "accountants": accountants,
     }
+
+
+def _show(config: Config, values: dict[str, Any], certificate: Certificate) -> None:
+    found = values["accountants"].items()
     print_table(
         f"Plans for eps_dp = {config.eps_dp:g}, eps_dd = {config.eps_dd:g}",
-        ("accountant", *columns),
+        ("accountant", *_COLUMNS),
         [
-            (name, *(row.get(key, "-") for key in columns.values()))
-            for name, row in rows.items()
+            (name, *(row.get(key, "-") for key in _COLUMNS.values()))
+            for name, row in found
             if "refused" not in row
         ],
     )
-    for name, row in rows.items():
+    for name, row in found:
         if "refused" in row:
             print(f"{name}: {row['refused']}")
     print()

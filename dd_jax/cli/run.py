@@ -1,18 +1,21 @@
 """`dd-jax run`: learn on a data set, serve deletions, show what each costs and what it gives."""
 
-import sys
+import csv
+import io
+import tempfile
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import tyro
+import numpy as np
 
-from dd_jax.cli import run_output
-from dd_jax.cli.output import print_json
+from dd_jax.cli import options
+from dd_jax.cli.options import Switch, flag
+from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
 from dd_jax.errors import InputError
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
+from dd_jax.plans import Certificate
 
 
 @dataclass(frozen=True)
@@ -92,19 +95,23 @@ class Config:
     """Folder to write run.json, run.csv and certificate.json to; made if it is missing."""
 
 
-# Options that say how to read a file, with their defaults.
-_OF_FILES = {
-    "label": None,
-    "features": None,
-    "drop": (),
-    "delimiter": None,
-    "bound": None,
-    "lower": None,
-    "upper": None,
-    "ranges": None,
-    "unit_rows": False,
-}
+# Options that say how to read a file.
+_OF_FILES = (
+    "label",
+    "features",
+    "drop",
+    "delimiter",
+    "bound",
+    "lower",
+    "upper",
+    "ranges",
+    "unit_rows",
+)
 _DEFAULT_REQUESTS = 10
+# Longer streams are shown in part; the JSON object has all of them.
+_MOST_SHOWN = 20
+# Of warnings, so that they fit every terminal.
+_WIDTH = 80
 
 
 def main(config: Config) -> int:
@@ -112,12 +119,14 @@ def main(config: Config) -> int:
     start = time.monotonic()
     _check(config)
     requests = _num_requests(config)
-    _say(f"dd-jax run: reading {config.data}, starting JAX …")
-    from dd_jax import serving as services
-    from dd_jax.cli import run_summary as service_table
+    say(f"dd-jax run: reading {config.data}, starting JAX …")
+    import jax  # here and below: not before help was asked for, and options were refused
+
+    from dd_jax.cli import serving
+    from dd_jax.keys import secret_key
 
     data = _load(config, requests)
-    service = services.make(
+    service = serving.make(
         data,
         _stream(config, data, requests),
         loss=config.loss,
@@ -126,60 +135,41 @@ def main(config: Config) -> int:
         adaptivity=min(config.adaptivity, requests),
         eps_dp=config.eps_dp,
         eps_dd=config.eps_dd,
-        order=2.0 if config.order is None and config.delta is None else config.order,
+        order=options.order(config),
         delta=config.delta,
         accountant=config.accountant,
     )
     if data.caveat and config.json:  # else it is printed above the table
-        _say(f"WARNING: {data.caveat}.")
-    served = services.serve(_key(config.seed), service, seeds=config.seeds, say=_say)
-    certificate = services.certificate(service, served.transcript)
+        say(f"WARNING: {data.caveat}.")
+    key = secret_key() if config.seed is None else jax.random.key(config.seed)
+    served = serving.serve(key, service, seeds=config.seeds, say=say)
+    certificate = serving.certificate(service, served.transcript)
     if config.seed is not None:
-        certificate = service_table.rehearsed(certificate, config.seed)
-    values = service_table.summary(config.data, data, service, served, certificate, config.seed)
+        certificate = serving.rehearsed(certificate, config.seed)
+    values = serving.summary(config.data, data, service, served, certificate, config.seed)
     values["seconds"]["total"] = time.monotonic() - start
     if config.save is not None:
-        values["files"] = run_output.save(config.save, values, certificate)
+        values["files"] = _save(config.save, values, certificate)
     if config.json:
         print_json(values)
     else:
-        run_output.show(values, certificate)
+        show(values, certificate)
     return 0
-
-
-def _key(seed: int | None):
-    """The key of all noise: a secret one, unless a seed is asked for."""
-    import jax
-
-    from dd_jax.keys import secret_key
-
-    return secret_key() if seed is None else jax.random.key(seed)
-
-
-def _say(text: str) -> None:
-    """Progress goes to standard error, so that a pipe gets the result alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 # --- what is asked --------------------------------------------------------------------------------
 
 
 def _check(config: Config) -> None:
-    for name in ("requests", "edits_per_request", "seeds"):
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise InputError(f"{_flag(name)} {value}; give a whole number ≥ 1.")
-    if config.adaptivity < 0:
-        raise InputError(f"--adaptivity {config.adaptivity}; give a whole number ≥ 0.")
+    options.require_at_least(config, requests=1, edits_per_request=1, seeds=1, adaptivity=0)
     for place, row in enumerate(config.rows):
         if row in config.rows[:place]:
             raise InputError(f"--rows {row} is named twice; a record is deleted once.")
-    if config.save is not None:
-        run_output.check_folder(config.save)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    if config.save is not None:  # before a long run would be lost there
+        options.require_folder("--save", config.save)
+        config.save.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=config.save):
+            pass
 
 
 def _num_requests(config: Config) -> int:
@@ -208,6 +198,7 @@ def _load(config: Config, requests: int):
             f"no data set and no file {config.data!r}; choose one of {', '.join(sorted(TASKS))}, "
             f"or give a CSV or NPZ file."
         )
+    ranges = None if config.ranges is None else own_file.read_ranges(config.ranges)
     fraction = config.test_fraction
     return own_file.load_file(
         path,
@@ -215,48 +206,167 @@ def _load(config: Config, requests: int):
         features=config.features,
         drop=config.drop,
         delimiter=config.delimiter,
-        bounds=_bounds(config),
+        bounds=own_file.Bounds(config.bound, config.lower, config.upper, ranges, config.unit_rows),
         test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
         seed=config.seed or 0,
         least_training=least,
     )
 
 
-def _bounds(config: Config):
-    from dd_jax.data import scaling
-
-    ranges = None if config.ranges is None else scaling.read_ranges(config.ranges)
-    return scaling.Bounds(config.bound, config.lower, config.upper, ranges, config.unit_rows)
-
-
 def _task(config: Config, least: int):
     """A task of `dd_jax.data`, whose rows are those of its training part."""
-    import numpy as np
-
     from dd_jax import data
-    from dd_jax.data import own_file
+    from dd_jax.data.own_file import OwnData
 
-    odd = [name for name, default in _OF_FILES.items() if getattr(config, name) != default]
+    odd = [name for name in _OF_FILES if getattr(config, name) != getattr(Config, name)]
     if odd:
-        raise InputError(f"{_flag(odd[0])} is for a file of your own, not {config.data}; drop it.")
+        raise InputError(f"{flag(odd[0])} is for a file of your own, not {config.data}; drop it.")
     loaded = data.load(config.data, test_share=config.test_fraction)
-    n = len(loaded.train.label)
+    n, dim = loaded.train.features.shape
     if n < least:
         raise InputError(
             f"{config.data} has {n} training rows, but {least} are needed: those to be deleted, "
             f"and 2 that stay; give fewer --requests."
         )
-    words, columns = loaded.preprocessing, tuple(map(str, range(loaded.train.features.shape[1])))
-    return own_file.OwnData(
-        loaded.train, loaded.test, np.arange(n), columns, ("-1", "1"), words, ""
+    return OwnData(
+        loaded.train,
+        loaded.test,
+        rows=np.arange(n),
+        columns=tuple(map(str, range(dim))),
+        classes=("-1", "1"),
+        preprocessing=loaded.preprocessing,
+        caveat="",
     )
 
 
 def _stream(config: Config, data, requests: int):
     """Places among the training records of the rows to delete, requests × r."""
-    import numpy as np
-
     shape = (requests, config.edits_per_request)
     if config.rows:
         return data.training_row(config.rows).reshape(shape)
     return np.arange(requests * config.edits_per_request).reshape(shape)
+
+
+# --- what is shown and written -------------------------------------------------------------------
+
+
+def show(values: dict[str, Any], certificate: Certificate) -> None:
+    """Print everything for people."""
+    data, requests = values["data"], values["requests"]
+    names = data["classes"]
+    for text in values["warnings"]:
+        print(textwrap.fill(f"WARNING: {text}.", _WIDTH, subsequent_indent="  "))
+    print(
+        f"{data['name']}: {data['training_rows']:,} training rows, {data['held_out_rows']:,} held "
+        f"out, {data['features']} features; class {names['-1']!r} is -1, {names['1']!r} is +1"
+    )
+    print(f"features {data['preprocessing']}")
+    shown = _shown(requests)
+    some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"
+    cells = [_cells(line) for line in shown]
+    print_table(
+        f"Every release, {count(values['seeds'], 'seed')}{some}",
+        tuple(cells[0]),
+        [tuple(row.values()) for row in cells],
+    )
+    print("\n".join(_legend(values, certificate)))
+    print()
+    print(certificate)
+    for file in values.get("files", ()):
+        print(f"wrote {file}")
+
+
+def _shown(requests: list[dict]) -> list[dict]:
+    """All lines, or so many of them spread evenly, the first and the last among them."""
+    if len(requests) <= _MOST_SHOWN + 1:
+        return requests
+    last = len(requests) - 1
+    return [requests[round(last * i / _MOST_SHOWN)] for i in range(_MOST_SHOWN + 1)]
+
+
+def _cells(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the table by its headings."""
+    rows = ", ".join(map(str, line["rows"][:4])) + (", …" if len(line["rows"]) > 4 else "")
+    risk, high = line["excess_risk"], line["excess_risk_high"]
+    return {
+        "request": str(line["request"]) if line["request"] else "learn",
+        "rows deleted": rows or None,
+        "excess risk": risk if high is None else f"{risk:.4g} ± {high - risk:.2g}",
+        "risk bound": line["risk_bound"],
+        "accuracy": None if line["accuracy"] is None else f"{line['accuracy']:.3f}",
+        "gradients": line["gradients"],
+        "ratio": None if line["ratio"] is None else f"{line['ratio']:.3g}×",
+        "ε_dd so far": line["eps_dd_so_far"],
+        "advantage ≤": line["advantage_bound"],
+    }
+
+
+def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
+    """What a deletion costs, what the columns mean, and what is kept."""
+    plan, seconds, kept = values["plan"], values["seconds"], values["kept"]
+    last = values["requests"][-1]
+    ratio, relearn, same = (last[f"{way}ratio"] for way in ("", "relearn_", "same_risk_"))
+    compared = (
+        f"{ratio:.3g}× less than retraining"
+        if ratio > 1
+        else f"NOT less than retraining, which takes {ratio:.3g} of that"
+    )
+    least = min(line["excess_risk"] for line in values["requests"])
+    rounding = (  # where the minimisers' own error shows in the excess risks
+        f"; rounding may make them too small by up to {values['risk_error']:.2g}"
+        if values["risk_error"] > 0.01 * least
+        else ""
+    )
+    accuracy = (
+        "no row is held out"
+        if last["accuracy"] is None
+        else f"mean over seeds on held-out rows; without noise {last['exact_accuracy']:.3f} "
+        f"after the last request; the same answer for all of them "
+        f"{values['data']['majority_accuracy']:.3f}"
+    )
+    ways = f"learning again as planned ({relearn:.3g}×)"
+    if same is not None:
+        ways = f"the smaller of {ways} and until the request's risk bound is met ({same:.3g}×)"
+    unit = (
+        f"ε at δ = {plan['delta']:g}"
+        if plan["order"] is None
+        else f"Rényi, order {plan['order']:g}"
+    )
+    return [
+        f"A request costs {values['request_gradients']:,} gradients of one record "
+        f"({count(plan['delete_steps'], 'step')}), {compared}; learning took "
+        f"{values['learn_gradients']:,} ({count(plan['learn_steps'], 'step')}).",
+        f"One model on this machine: a request {seconds['request']:.3g} s, learning "
+        f"{seconds['learn']:.3g} s, compiling {seconds['compile']:.3g} s; this whole run "
+        f"{seconds['total']:.3g} s.",
+        f"excess risk: mean over seeds ± t-interval, all together with probability about "
+        f"{values['confidence']:g}; the model 0 has {number(values['risk_of_zero'])}{rounding}",
+        f"accuracy: {accuracy}",
+        f"ratio: gradients of retraining over those of the request; {ways}",
+        f"ε_dd so far ({unit}): holds for each record deleted up to this request, against "
+        f"requesters that saw at most {count(certificate.adaptivity, 'release')}; the certificate "
+        f"below begins with {number(certificate.eps_dd_adaptive)}, which holds for every later "
+        f"request as well",
+        f"kept between requests: the unrounded model, {count(kept['model'], 'number')}, which is "
+        f"never published (releases are rounded to multiples of {kept['grid']:.3g}), and the "
+        f"edited database, {count(kept['rows'], 'row')}; both are secret",
+        "Risks and accuracies are measured on the records; no certificate covers this table.",
+    ]
+
+
+def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list[str]:
+    """Write run.json, run.csv and certificate.json, whole files only; returns their paths."""
+    from dd_jax.sweeps import store
+
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, [*values["requests"][0], "rehearsal", "seed"])
+    writer.writeheader()
+    about = {key: values[key] for key in ("rehearsal", "seed")}
+    for line in values["requests"]:
+        writer.writerow(line | {"rows": " ".join(map(str, line["rows"]))} | about)
+    texts = {
+        "run.json": json_text(values),
+        "run.csv": table.getvalue(),
+        "certificate.json": certificate.to_json(),
+    }
+    return store.place_texts(folder, texts)

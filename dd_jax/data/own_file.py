@@ -1,27 +1,89 @@
 """A user's own CSV or NPZ file as a binary task with rows in the unit ball and labels ±1.
 
-Which rows are held out depends on each row alone: a line that is added to the file or taken out of
-it moves no other row between the halves.
+Every defect of a file is one sentence that says where it is; rows are numbered from 0, the first
+record after the header. Which rows are held out depends on each row alone: a line that is added to
+the file or taken out of it moves no other row between the halves.
+
+Certificates hold for rows of norm at most 1. A map made from declared bounds, or from each row
+alone, is fixed before any record is seen. Ranges that are measured depend on every record, and no
+deletion undoes that: such a map carries a caveat into every certificate.
 """
 
+import collections
+import csv
+import difflib
 import hashlib
+import json
+import math
 import zipfile
 import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dd_jax.data import labelled
-from dd_jax.data.own_csv import NO_LABEL, RawTable, closest, listed, read_csv
-from dd_jax.data.scaling import Bounds, scale
+from dd_jax import checks
+from dd_jax.data.tasks import labelled
 from dd_jax.errors import InputError
 from dd_jax.losses import Loss
 from dd_jax.types import Labelled
 
 DEFAULT_TEST_FRACTION = 0.25
+DELIMITERS = ",;\t|"
+# '-' and 'none' are fair names of a class, but no numbers.
+NO_LABEL = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null"})
+NO_NUMBER = NO_LABEL | {"-", ".", "none"}
+MOST_LISTED = 12
+# Values at a bound may miss it by the rounding of their decimal digits.
+ROUNDING = 1e-9
+# Bounds up to here can be added, subtracted and squared.
+LARGEST_BOUND = 1e150
+
+CAVEAT = (
+    "feature ranges were MEASURED on the records, so the scaling depends on every record and no "
+    "deletion undoes it: the guarantees take the scaling as fixed and do not cover it; declare "
+    "ranges or a largest norm that are known without the records, or divide each row by its norm"
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is declared of the features; nothing at all means that ranges are measured.
+
+    Attributes:
+        norm: the most that a row's norm can be.
+        lower, upper: the range of every column.
+        ranges: the range of each column by its name, instead of one for all.
+        unit_rows: divide every row by its own norm (after ranges, where they are given).
+    """
+
+    norm: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    ranges: Mapping[str, tuple[float, float]] | None = None
+    unit_rows: bool = False
+
+    def __post_init__(self):
+        if (self.lower is None) != (self.upper is None):
+            raise InputError("lower and upper belong together; give both or neither.")
+        common = self.lower is not None
+        if (self.norm is not None) + common + (self.ranges is not None) > 1:
+            raise InputError("give one of a norm, lower with upper, and ranges.")
+        if self.norm is not None:
+            if self.unit_rows:
+                raise InputError(
+                    "unit rows need no bound on the norm: every row gets norm 1; drop one."
+                )
+            checks.positive("norm", self.norm, most=LARGEST_BOUND)
+        if common:
+            _check_range("lower and upper", self.lower, self.upper)
+
+    @property
+    def measured(self) -> bool:
+        """Whether nothing is declared."""
+        return self == Bounds()
 
 
 class OwnData(NamedTuple):
@@ -113,8 +175,8 @@ def load_file(
     Raises:
         InputError: a file that cannot be used; the message says where it is wrong.
     """
-    if not 0 <= test_fraction < 1:
-        raise InputError(f"the test fraction is {test_fraction:g}; give a share from 0 to below 1.")
+    if test_fraction:
+        checks.fraction("test_fraction", test_fraction, example=DEFAULT_TEST_FRACTION)
     raw = _read(path, label, features, drop, delimiter)
     classes, signs = _two_classes(path, "label" if label is None else label, raw.label)
     held_out = _held_out(path, raw.features, signs, test_fraction, seed, least_training)
@@ -143,7 +205,85 @@ def with_preprocessing(loss: Loss, data: OwnData) -> Loss:
     return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
 
 
+# --- classes, rows, split -----------------------------------------------------------------------
+
+
+def _two_classes(path: Path, name: str, label: np.ndarray) -> tuple[tuple[str, str], np.ndarray]:
+    """The two values in order and ±1 for each row; 1 and 1.0 are one value."""
+    try:
+        values, signs = np.unique(label.astype(np.float64), return_inverse=True)
+        names = [f"{value:.15g}" for value in values]
+    except ValueError:
+        values, signs = np.unique(label, return_inverse=True)
+        names = [str(value) for value in values]
+    if len(names) == 1:
+        raise InputError(
+            f"label {name!r} of {path} is {names[0]!r} in every row; two classes are needed."
+        )
+    if len(names) > 2:
+        raise InputError(
+            f"label {name!r} of {path} has {len(names)} values ({listed(names)}); two classes are "
+            f"needed: keep the rows of two, or make a label that is one against the rest."
+        )
+    return (names[0], names[1]), np.where(signs == 1, 1.0, -1.0)
+
+
+def _held_out(
+    path: Path, features: np.ndarray, signs: np.ndarray, fraction: float, seed: int, least: int
+) -> np.ndarray:
+    """Which rows are held out: those whose hash falls into the fraction."""
+    if not fraction:
+        held_out = np.zeros(len(signs), bool)
+    else:
+        held_out = _fingerprints(features, signs, seed) < fraction * 2.0**64
+    n, training = len(signs), int(np.sum(~held_out))
+    if training < least:
+        wanted = int(np.ceil(least / (1 - fraction)))
+        # Equal rows go together, so that enough rows can still be too few.
+        more = f"about {wanted} rows or more" if wanted > n else "more rows that differ"
+        raise InputError(
+            f"{path} has {n} rows, {training} to train and {n - training} to hold out, too few: "
+            f"{least} must train (those to be deleted, and 2 that stay); give {more}, fewer "
+            f"requests, a smaller test fraction or another seed."
+        )
+    if fraction and training == n:
+        raise InputError(
+            f"none of the {n} rows of {path} falls into the test fraction {fraction:g}; give more "
+            f"rows, a larger fraction or another seed, or hold out nothing with the fraction 0."
+        )
+    return held_out
+
+
+def _fingerprints(features: np.ndarray, signs: np.ndarray, seed: int) -> np.ndarray:
+    """A keyed hash of each row's numbers and label, uniform below 2⁶⁴."""
+    # + 0.0 turns -0.0 into 0.0, so that equal rows are equal bytes; little-endian everywhere.
+    table = (np.column_stack([features, signs]) + 0.0).astype("<f8")
+    content, width = table.tobytes(), table.itemsize * table.shape[1]
+    # One keyed state for all rows: copying it is a third of the time of making it anew.
+    keyed = hashlib.blake2b(key=str(seed).encode(), digest_size=8)
+    digests = bytearray()
+    for start in range(0, len(content), width):
+        row = keyed.copy()
+        row.update(content[start : start + width])
+        digests += row.digest()
+    return np.frombuffer(digests, "<u8")
+
+
 # --- files ----------------------------------------------------------------------------------------
+
+
+class RawTable(NamedTuple):
+    """Records as they stand in a file.
+
+    Attributes:
+        columns: names of the feature columns.
+        features: n × d numbers, all finite.
+        label: the n labels as text.
+    """
+
+    columns: tuple[str, ...]
+    features: np.ndarray
+    label: np.ndarray
 
 
 def _read(path: Path, label, features, drop, delimiter) -> RawTable:
@@ -236,65 +376,387 @@ def _check_arrays(path: Path, features: str, numbers, label: str, labels) -> Non
         )
 
 
-# --- classes, rows, split -------------------------------------------------------------------------
+# --- CSV: parsed in bulk; only a file with a defect is read again, field by field, to find it -----
 
 
-def _two_classes(path: Path, name: str, label: np.ndarray) -> tuple[tuple[str, str], np.ndarray]:
-    """The two values in order and ±1 for each row; 1 and 1.0 are one value."""
+class _Layout(NamedTuple):
+    """Where things are in a file: its header, the delimiter, which columns are what."""
+
+    path: Path
+    header: tuple[str, ...]
+    header_lines: int
+    delimiter: str
+    label: int
+    features: tuple[int, ...]
+
+
+def read_csv(
+    path: Path, *, label: str, drop: Sequence[str] = (), delimiter: str | None = None
+) -> RawTable:
+    """The records of a CSV file with a header.
+
+    Args:
+        path: the file, UTF-8.
+        label: name of the label column.
+        drop: names of columns to leave out.
+        delimiter: one character; the one of `DELIMITERS` that splits the header most unless given.
+
+    Raises:
+        InputError: anything that is not a table of finite numbers with one label per row.
+    """
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\n\r'):
+        raise InputError(f"delimiter {delimiter!r}; give one character, for example ';'.")
     try:
-        values, signs = np.unique(label.astype(np.float64), return_inverse=True)
-        names = [f"{value:.15g}" for value in values]
+        layout = _layout(path, label, drop, delimiter)
+        return _in_bulk(layout) or _field_by_field(layout)
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text; save it as a UTF-8 CSV file.") from None
+    except csv.Error as error:
+        raise InputError(f"{path} is no CSV file ({error}); save it as one.") from None
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The known names in words, after the one that comes nearest."""
+    known = list(known)
+    near = [k for k in known if k.lower() == name.lower()]
+    near = near or difflib.get_close_matches(name, known, 1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"there are {listed(known)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in quotes, the first few of many."""
+    shown = ", ".join(repr(name) for name in names[:MOST_LISTED])
+    return shown if len(names) <= MOST_LISTED else f"{shown}, … ({len(names)} in all)"
+
+
+def _layout(path: Path, label: str, drop: Sequence[str], delimiter: str | None) -> _Layout:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first_line = file.readline()
+        if not first_line.strip():
+            what = "is empty" if not first_line else "begins with an empty line"
+            raise InputError(f"{path} {what}; give a header line with column names, then records.")
+        delimiter = _sniffed(first_line) if delimiter is None else delimiter
+        file.seek(0)
+        reader = csv.reader(file, delimiter=delimiter)
+        header = tuple(name.strip() for name in next(reader))
+        lines = reader.line_num
+        label_index = _label_index(path, header, label, delimiter)
+        _check_names(path, header, label, drop)
+        if not any(reader):
+            raise InputError(f"{path} holds a header and no records; give at least two.")
+    features = tuple(
+        i for i, name in enumerate(header) if i != label_index and name not in set(drop)
+    )
+    if not features:
+        raise InputError(f"{path} has no feature column besides {label!r}; give at least one.")
+    return _Layout(path, header, lines, delimiter, label_index, features)
+
+
+def _sniffed(line: str) -> str:
+    """The delimiter that splits the header into the most columns."""
+    return max(DELIMITERS, key=lambda mark: len(next(csv.reader([line], delimiter=mark))))
+
+
+def _label_index(path: Path, header: tuple[str, ...], label: str, delimiter: str) -> int:
+    if label in header:
+        return header.index(label)
+    if all(_number(name) is not None for name in header):
+        raise InputError(
+            f"the first line of {path} holds numbers, not names; add a header line that names the "
+            f"columns, {label!r} among them."
+        )
+    if len(header) == 1:
+        raise InputError(
+            f"{path} has one column when split at {delimiter!r}; name the character between "
+            f"columns, the delimiter."
+        )
+    raise InputError(f"{path} has no column {label!r}; {closest(label, header)}.")
+
+
+def _check_names(path: Path, header: tuple[str, ...], label: str, drop: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for place, name in enumerate(header):
+        if name in seen:
+            raise InputError(f"{path} has two columns named {name!r}; rename one of them.")
+        if not name and name not in drop:
+            raise InputError(
+                f"column {place + 1} of {path} has no name (an index?); name it, or drop "
+                f"the column ''."
+            )
+        seen.add(name)
+    for name in drop:
+        if name == label:
+            raise InputError(
+                f"column {name!r} is the label, which cannot be dropped; drop another."
+            )
+        if name not in seen:
+            raise InputError(f"no column {name!r} of {path} to drop; {closest(name, header)}.")
+
+
+def _in_bulk(layout: _Layout) -> RawTable | None:
+    """All records at once, or None where some field is not a finite number."""
+    codes: dict[str, float] = {}
+
+    def code(text: str) -> float:
+        return codes.setdefault(text.strip(), float(len(codes)))
+
+    unread = set(range(len(layout.header))) - set(layout.features)
+    # Dropped columns are read as zeros and not skipped, so that rows of another length are noticed.
+    converters: dict[int | str, Callable[[str], float]] = {
+        i: code if i == layout.label else (lambda text: 0.0) for i in unread
+    }
+    try:
+        table = np.loadtxt(
+            str(layout.path),
+            delimiter=layout.delimiter,
+            skiprows=layout.header_lines,
+            converters=converters,
+            comments=None,
+            quotechar='"',
+            encoding="utf-8-sig",
+            ndmin=2,
+        )
+    except UnicodeDecodeError:
+        raise
     except ValueError:
-        values, signs = np.unique(label, return_inverse=True)
-        names = [str(value) for value in values]
-    if len(names) == 1:
-        raise InputError(
-            f"label {name!r} of {path} is {names[0]!r} in every row; two classes are needed."
-        )
-    if len(names) > 2:
-        raise InputError(
-            f"label {name!r} of {path} has {len(names)} values ({listed(names)}); two classes are "
-            f"needed: keep the rows of two, or make a label that is one against the rest."
-        )
-    return (names[0], names[1]), np.where(signs == 1, 1.0, -1.0)
+        return None
+    label = np.array(list(codes))[table[:, layout.label].astype(int)]
+    features = table[:, layout.features]
+    as_expected = (
+        table.shape[1] == len(layout.header)
+        and np.isfinite(features).all()
+        and not any(name.lower() in NO_LABEL for name in codes)
+    )
+    return RawTable(_names(layout), features, label) if as_expected else None
 
 
-def _held_out(
-    path: Path, features: np.ndarray, signs: np.ndarray, fraction: float, seed: int, least: int
-) -> np.ndarray:
-    """Which rows are held out: those whose hash falls into the fraction."""
-    if not fraction:
-        held_out = np.zeros(len(signs), bool)
-    else:
-        held_out = _fingerprints(features, signs, seed) < fraction * 2.0**64
-    n, training = len(signs), int(np.sum(~held_out))
-    if training < least:
-        wanted = int(np.ceil(least / (1 - fraction)))
-        # Equal rows go together, so that enough rows can still be too few.
-        more = f"about {wanted} rows or more" if wanted > n else "more rows that differ"
-        raise InputError(
-            f"{path} has {n} rows, {training} to train and {n - training} to hold out, too few: "
-            f"{least} must train (those to be deleted, and 2 that stay); give {more}, fewer "
-            f"requests, a smaller test fraction or another seed."
-        )
-    if fraction and training == n:
-        raise InputError(
-            f"none of the {n} rows of {path} falls into the test fraction {fraction:g}; give more "
-            f"rows, a larger fraction or another seed, or hold out nothing with the fraction 0."
-        )
-    return held_out
+def _names(layout: _Layout) -> tuple[str, ...]:
+    return tuple(layout.header[i] for i in layout.features)
 
 
-def _fingerprints(features: np.ndarray, signs: np.ndarray, seed: int) -> np.ndarray:
-    """A keyed hash of each row's numbers and label, uniform below 2⁶⁴."""
-    # + 0.0 turns -0.0 into 0.0, so that equal rows are equal bytes; little-endian everywhere.
-    table = (np.column_stack([features, signs]) + 0.0).astype("<f8")
-    content, width = table.tobytes(), table.itemsize * table.shape[1]
-    # One keyed state for all rows: copying it is a third of the time of making it anew.
-    keyed = hashlib.blake2b(key=str(seed).encode(), digest_size=8)
-    digests = bytearray()
-    for start in range(0, len(content), width):
-        row = keyed.copy()
-        row.update(content[start : start + width])
-        digests += row.digest()
-    return np.frombuffer(digests, "<u8")
+def _field_by_field(layout: _Layout) -> RawTable:
+    """The records one field after another; raises for the first defect that matters most."""
+    features: list[list[float]] = []
+    labels: list[str] = []
+    text: dict[int, tuple[str, str]] = {}
+    missing: list[str] = []
+    infinite: list[str] = []
+    for row, line, fields in _records(layout):
+        numbers = []
+        for i in layout.features:
+            field = fields[i].strip()
+            where = f"row {row} (line {line}), column {layout.header[i]!r}"
+            value = _number(field)
+            if field.lower() in NO_NUMBER:
+                missing.append(where)
+            elif value is None:
+                text.setdefault(i, (f"row {row} (line {line})", field))
+            elif not math.isfinite(value):
+                infinite.append(where)
+            numbers.append(math.nan if value is None else value)
+        features.append(numbers)
+        labels.append(fields[layout.label].strip())
+        if labels[-1].lower() in NO_LABEL:
+            missing.append(f"row {row} (line {line}), label {layout.header[layout.label]!r}")
+    _refuse(layout, text, missing, infinite)
+    return RawTable(_names(layout), np.array(features), np.array(labels))
+
+
+def _records(layout: _Layout) -> Iterator[tuple[int, int, list[str]]]:
+    """(row, line, fields) of every record; empty lines count for nothing."""
+    with layout.path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=layout.delimiter)
+        next(reader)
+        row = 0
+        for fields in reader:
+            if not fields:
+                continue
+            if len(fields) != len(layout.header):
+                remedy = "give every row one field per column"
+                if any("\n" in field for field in fields):
+                    remedy += ", and close every quotation mark (one field goes on over lines)"
+                raise InputError(
+                    f"row {row} (line {reader.line_num}) of {layout.path} has {len(fields)} "
+                    f"fields, the header {len(layout.header)}; {remedy}."
+                )
+            yield row, reader.line_num, fields
+            row += 1
+
+
+def _refuse(layout: _Layout, text: dict, missing: list[str], infinite: list[str]) -> None:
+    path = layout.path
+    if text:
+        names = [layout.header[i] for i in text]
+        kind = f"column {names[0]!r}" if len(names) == 1 else f"columns {listed(names)}"
+        dropped = " ".join(repr(name) if " " in name or not name else name for name in names)
+        remedy = f"drop {dropped}, or encode as numbers"
+        if all(_number(found.replace(",", ".")) is not None for _, found in text.values()):
+            remedy = "write numbers with a decimal point"
+        where, found = next(iter(text.values()))
+        raise InputError(
+            f"{kind} of {path} hold{'s' if len(names) == 1 else ''} text "
+            f"({where} holds {_shortened(found)!r}); {remedy}."
+        )
+    for places, what, remedy in (
+        (missing, "missing value", "remove or impute those rows"),
+        (infinite, "infinite value", "remove those rows or bound the values"),
+    ):
+        if places:
+            count = f"{len(places):,} {what}{'s' if len(places) > 1 else ''}"
+            raise InputError(f"{path} has {count}, the first in {places[0]}; {remedy} first.")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 30 else text[:29] + "…"
+
+
+# --- the map into the unit ball -------------------------------------------------------------------
+
+
+class Scaled(NamedTuple):
+    """Features in the unit ball, and what was done to them.
+
+    Attributes:
+        features: n × d.
+        words: the map, as certificates print it.
+        caveat: why certificates do not cover the map, or nothing.
+    """
+
+    features: np.ndarray
+    words: str
+    caveat: str
+
+
+def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
+    """The ranges of a JSON file such as {"age": [0, 120], "height": [0, 2.5]}."""
+    if not path.is_file():
+        raise InputError(f"ranges {path}: no such file; check the name.")
+    remedy = 'write {"column": [lower, upper], …}'
+
+    def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, times in collections.Counter(name for name, _ in pairs).items():
+            if times > 1:
+                raise InputError(f"ranges {path} names {name!r} twice; give it one range.")
+        return dict(pairs)
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=named_once)
+    except InputError:
+        raise
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"ranges {path} is not JSON ({error}); {remedy}.") from None
+    except (ValueError, RecursionError):  # whole numbers of thousands of digits; a deep nest
+        raise InputError(f"ranges {path} cannot be read; {remedy}.") from None
+    if not isinstance(found, dict):
+        raise InputError(f"ranges {path} holds no JSON object; {remedy}.")
+    for name, pair in found.items():
+        if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))):
+            raise InputError(f"ranges {path}: {name!r} has {pair!r}; {remedy}.")
+        _check_range(f"ranges {path}: {name!r}", *pair)
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
+def scale(
+    bounds: Bounds, columns: tuple[str, ...], features: np.ndarray, training: np.ndarray
+) -> Scaled:
+    """Rows mapped into the unit ball as the bounds say.
+
+    Args:
+        bounds: what is declared; with nothing declared the ranges of the training rows are used.
+        columns: names of the d columns.
+        features: n × d finite numbers, held-out rows among them.
+        training: which rows are private records, n × bool.
+
+    Raises:
+        InputError: a value beyond its declared bound; the message names row and column.
+    """
+    if bounds.norm is not None:
+        _check_norms(columns, features, bounds.norm)
+        return Scaled(features / bounds.norm, f"divided by the declared {bounds.norm:g}", "")
+    words, caveat = "taken as they are", ""
+    if bounds.measured:
+        lower, upper = features[training].min(axis=0), features[training].max(axis=0)
+        features = _centred(features, lower, upper)
+        words, caveat = "mapped from MEASURED ranges to [-1, 1]", CAVEAT
+    elif bounds.lower is not None or bounds.ranges is not None:
+        lower, upper = _declared(bounds, columns)
+        _check_ranges(columns, features, lower, upper)
+        features = _centred(features, lower, upper)
+        words = "mapped from declared ranges to [-1, 1]"
+    if bounds.unit_rows:
+        return Scaled(_unit_rows(features), f"{words}, then every row divided by its norm", caveat)
+    return Scaled(
+        features / math.sqrt(len(columns)), f"{words}, divided by √{len(columns)}", caveat
+    )
+
+
+def _centred(features: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Columns from [lower, upper] to [-1, 1]; a column without width becomes 0."""
+    # Halves first: the sum or difference of two large bounds could overflow.
+    middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+    return np.where(half > 0, (features - middle) / np.where(half > 0, half, 1.0), 0.0)
+
+
+def _unit_rows(features: np.ndarray) -> np.ndarray:
+    """Rows of norm 1; a zero row stays zero."""
+    largest = np.abs(features).max(axis=1, keepdims=True)
+    features = features / np.where(largest > 0, largest, 1.0)  # squares that cannot overflow
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.where(norms > 0, norms, 1.0)
+
+
+def _declared(bounds: Bounds, columns: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    if bounds.ranges is None:
+        return np.full(len(columns), bounds.lower), np.full(len(columns), bounds.upper)
+    for name in bounds.ranges:
+        if name not in columns:
+            raise InputError(f"ranges name {name!r}, no feature; {closest(name, columns)}.")
+    absent = [name for name in columns if name not in bounds.ranges]
+    if absent:
+        raise InputError(f"ranges say nothing of {listed(absent)}; give every feature a range.")
+    pairs = np.array([bounds.ranges[name] for name in columns])
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _check_ranges(columns, features, lower, upper) -> None:
+    slack = ROUNDING * (upper - lower)
+    beyond = ~((features >= lower - slack) & (features <= upper + slack))
+    if beyond.any():
+        row, column = np.argwhere(beyond)[0]
+        raise InputError(
+            f"row {row}, column {columns[column]!r} holds {features[row, column]:g}, beyond the "
+            f"declared [{lower[column]:g}, {upper[column]:g}] ({beyond.sum():,} such values); "
+            f"declare a wider range or remove the row."
+        )
+
+
+def _check_norms(columns, features, norm: float) -> None:
+    with np.errstate(over="ignore"):  # infinity is beyond every bound
+        norms = np.linalg.norm(features, axis=1)
+    beyond = ~(norms <= norm * (1 + ROUNDING))
+    if beyond.any():
+        row = int(np.flatnonzero(beyond)[0])
+        column = int(np.abs(features[row]).argmax())
+        raise InputError(
+            f"row {row} has norm {norms[row]:g}, beyond the declared {norm:g} "
+            f"({beyond.sum():,} such rows; its largest value is {features[row, column]:g} in "
+            f"column {columns[column]!r}); declare a larger bound, or divide every row by its norm."
+        )
+
+
+def _check_range(what: str, low: Any, high: Any) -> None:
+    if not (abs(low) <= LARGEST_BOUND and abs(high) <= LARGEST_BOUND):
+        raise InputError(f"{what}: give bounds between -{LARGEST_BOUND:g} and {LARGEST_BOUND:g}.")
+    if not low < high:
+        raise InputError(f"{what}: [{low:g}, {high:g}] is no range; give lower < upper.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

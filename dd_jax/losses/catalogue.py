@@ -9,6 +9,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, PyTree
 
 from dd_jax import constants as proved
@@ -138,13 +139,9 @@ def huber(*, threshold: float = 1.0, feature_norm: float = 1.0, intercept: bool 
     """Huber regression: quadratic up to δ = threshold, linear beyond: L = δR, β = R²; any label."""
     constants = proved.huber(threshold=threshold, feature_norm=feature_norm, intercept=intercept)
 
-    def value(residual):
-        size = jnp.abs(residual)
-        return jnp.where(size <= threshold, residual**2 / 2, threshold * (size - threshold / 2))
-
     return _residual_loss(
         constants,
-        value,
+        lambda residual: optax.losses.huber_loss(residual, delta=threshold),
         lambda residual: jnp.clip(residual, -threshold, threshold),
         feature_norm=feature_norm,
         intercept=intercept,
@@ -163,7 +160,7 @@ def squared(
     """
     return _residual_loss(
         proved.squared(feature_norm=feature_norm, label_bound=label_bound, intercept=intercept),
-        lambda residual: residual**2 / 2,
+        optax.losses.l2_loss,
         lambda residual: residual,
         feature_norm=feature_norm,
         intercept=intercept,
@@ -182,9 +179,6 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
     )
     domain = labelled_domain(feature_norm, 0, num_classes - 1, whole_labels=True)
 
-    def value(t, y):
-        return jax.nn.logsumexp(t, axis=-1) - jnp.take_along_axis(t, y[..., None], axis=-1)[..., 0]
-
     def slope(t, y):
         classes = jnp.ndim(y)  # their axis: before it rows, behind it models
         largest = jax.lax.stop_gradient(jnp.max(t, axis=classes, keepdims=True))
@@ -195,6 +189,11 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
         return share - right.reshape(*right.shape, *(1,) * (t.ndim - right.ndim))
 
     scores = LinearScores(
-        split_labelled, value, slope, num_classes, intercept, slope_takes_models=True
+        split_labelled,
+        optax.losses.softmax_cross_entropy_with_integer_labels,
+        slope,
+        num_classes,
+        intercept,
+        slope_takes_models=True,
     )
     return loss_of_scores(scores, constants, domain, None if intercept else _blank)

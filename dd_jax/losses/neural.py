@@ -16,10 +16,10 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import constants as proved
 from dd_jax.constants import LossConstants
+from dd_jax.databases import weighted
 from dd_jax.errors import InputError
 from dd_jax.losses.base import Loss
 from dd_jax.losses.domains import labelled_domain
-from dd_jax.row_sums import weighted
 from dd_jax.types import ANY_RECORD, Domain, Labelled
 
 

@@ -69,7 +69,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlannedRun:
     """What is run: `data`, `n` and `requests` are static, the numbers of the plan are traced."""
 
     data: str
@@ -84,28 +84,18 @@ class Setting:
     delete_steps: int
 
 
-TRACED = (
-    "l2",
-    "clip_norm",
-    "step_size",
-    "noise_variance",
-    "init_variance",
-    "learn_steps",
-    "delete_steps",
-)
+TRACED = ("l2", "clip_norm", *noisy_gd.Schedule._fields)
 
 
-def setting(question: Question, plan: Plan) -> Setting:
+def planned_run(question: Question, plan: Plan) -> PlannedRun:
     """The run that a plan describes."""
-    numbers = {name: getattr(plan, name) for name in TRACED if name not in ("l2", "clip_norm")}
-    return Setting(
-        data=question.data,
-        n=question.n,
-        requests=question.requests,
-        l2=question.l2,
-        clip_norm=question.clip_norm,
-        **numbers,
-    )
+    asked = {name: getattr(question, name) for name in ("data", "n", "requests", "l2", "clip_norm")}
+    return PlannedRun(**asked, **schedule(plan)._asdict())
+
+
+def schedule(plan: Any) -> noisy_gd.Schedule:
+    """What a run needs of a plan or of a `PlannedRun`, whose numbers may be traced."""
+    return noisy_gd.Schedule(*(getattr(plan, name) for name in noisy_gd.Schedule._fields))
 
 
 class Outcome(NamedTuple):
@@ -117,15 +107,15 @@ class Outcome(NamedTuple):
     accuracy_edited: Array
 
 
-def judged(key: Array, setting: Any, train: Labelled, test: Labelled) -> Outcome:
+def judged(key: Array, run: PlannedRun, train: Labelled, test: Labelled) -> Outcome:
     """Learn, delete the first records one by one, and judge the first and the last release."""
-    problem = Problem(LOSS(), setting.l2, setting.clip_norm)
-    rows = jnp.arange(setting.requests, dtype=jnp.int32)[:, None]
+    problem = Problem(LOSS(), run.l2, run.clip_norm)
+    rows = jnp.arange(run.requests, dtype=jnp.int32)[:, None]
     null = losses.null_records(problem.loss, train, 1)
     edits = jax.vmap(lambda index: Edit(index, null))(rows)
     stream = requesters.fixed_stream(edits)
-    mechanism = noisy_gd.mechanism(problem, schedule(setting))
-    curator, transcript = interact(key, mechanism, stream, train, num_requests=setting.requests)
+    mechanism = noisy_gd.mechanism(problem, schedule(run))
+    curator, transcript = interact(key, mechanism, stream, train, num_requests=run.requests)
     models = transcript.releases[jnp.array([0, -1])]
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), train, curator.database)
 
@@ -137,11 +127,6 @@ def judged(key: Array, setting: Any, train: Labelled, test: Labelled) -> Outcome
     risks = jax.lax.map(excess_risk, (models, both))
     accuracies = jnp.mean(models @ test.features.T * test.label > 0, axis=1)
     return Outcome(*risks, *accuracies)
-
-
-def schedule(setting: Any) -> noisy_gd.Schedule:
-    """What a run needs of a setting; its numbers, the step counts too, may be traced."""
-    return noisy_gd.Schedule(*(getattr(setting, name) for name in noisy_gd.Schedule._fields))
 
 
 class Answer(NamedTuple):
@@ -161,12 +146,12 @@ class Answer(NamedTuple):
     refused: str | None = None
 
 
-def answers(questions: Sequence[Question], run: Callable[[list[Setting]], list]) -> list[Answer]:
+def answers(questions: Sequence[Question], run: Callable[[list[PlannedRun]], list]) -> list[Answer]:
     """Plan every question, run what was planned, once for questions with one and the same plan.
 
     Args:
         questions: what is asked.
-        run: outcomes of settings over seeds, such as `sweep.run` with `judged`.
+        run: outcomes of planned runs over seeds, such as `sweeps.run` with `judged`.
 
     Raises:
         InputError: no question has a plan; the message is the first one's reason.
@@ -175,13 +160,12 @@ def answers(questions: Sequence[Question], run: Callable[[list[Setting]], list])
     reasons = [answer.refused for answer in planned]
     if None not in reasons:
         raise InputError(f"no setting has a plan: {reasons[0]}")
-    wanted = {setting(a.question, a.plan): a for a in planned if a.plan is not None}
-    found = dict(zip(wanted, run(list(wanted)), strict=True))
+    asked = [None if a.plan is None else planned_run(a.question, a.plan) for a in planned]
+    once = list(dict.fromkeys(one for one in asked if one is not None))
+    found = dict(zip(once, run(once), strict=True))
     return [
-        answer._replace(outcome=Outcome(*found[setting(answer.question, answer.plan)]))
-        if answer.plan is not None
-        else answer
-        for answer in planned
+        answer if one is None else answer._replace(outcome=Outcome(*found[one]))
+        for answer, one in zip(planned, asked, strict=True)
     ]
 
 

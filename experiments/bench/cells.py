@@ -37,7 +37,7 @@ class Cell:
         torch_ratio: noisy clipped steps per second and seed, over a PyTorch loop of one seed that
             makes the same steps. torch_unclipped_ratio: over one that does not clip.
         peak_bytes: memory of the compiled gradient: arguments, results and scratch.
-        formula_bytes: what `score_sums.peak_numbers` bounds it by.
+        formula_bytes: what `gradients.peak_numbers` bounds it by.
         targets: least values asked of the ratios above.
     """
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dd_jax import score_sums
+from dd_jax import gradients
 from experiments.bench import forms
 
 # One size is varied at a time; the others stay here, where the work is well above any overhead.
@@ -47,9 +47,9 @@ def _along(axis: str, sizes: tuple[int, ...], repeats: int) -> dict[str, Any]:
 
 
 def formula_bytes(n: int, d: int, columns: int) -> int:
-    """What `score_sums.peak_numbers` says of chunks chosen from the shapes, in float32."""
-    chunk = score_sums.chunk_rows(n, max(d, columns))
-    return 4 * score_sums.peak_numbers(n, d, columns, chunk)
+    """What `gradients.peak_numbers` says of chunks chosen from the shapes, in float32."""
+    chunk = gradients.chunk_rows(n, max(d, columns))
+    return 4 * gradients.peak_numbers(n, d, columns, chunk)
 
 
 def exponent(sizes, values) -> float:

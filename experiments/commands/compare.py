@@ -1,17 +1,19 @@
 """`python -m experiments compare`: every system on the same records, streams and adversaries."""
 
-import sys
+import csv
+import io
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import tyro
-
-from dd_jax.cli.output import print_json, print_table
+from dd_jax.cli.options import Switch, require_folder
+from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.errors import InputError
 
-Switch = tyro.conf.FlagCreatePairsOff[bool]
-NAME = "compare"
+# Options that `experiments.compare.scene.Config` has under the same names.
+SHARED = ("systems", "epsilon", "delta", "seeds", "records", "l2", "confidence", "seed")
+NOT_SEQUENTIAL = ("systems", "delta", "seeds", "records", "l2", "confidence", "list")
 
 
 @dataclass(frozen=True)
@@ -57,68 +59,35 @@ class Config:
 
 def main(config: Config) -> int:
     """Compare, save and print; returns the exit status."""
-    if config.results.exists() and not config.results.is_dir():
-        raise InputError(f"--results {config.results} is a file; name a folder.")
+    require_folder("--results", config.results)
     if config.sequential:
         return _sequential(config)
     say("python -m experiments compare: starting JAX …")
-    from experiments.compare import contestants, measure, plot, row, save, table, values
-    from experiments.compare.scene import DEFAULT_DATA
-    from experiments.compare.scene import Config as Arena
+    from experiments.compare import measure, scene, systems, table
 
     if config.list:
-        return _list(list(contestants.CONTESTANTS), config.json)
-    contestants.find(config.systems)
-    arena = Arena(
-        data=config.data or DEFAULT_DATA,
-        systems=config.systems,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        seeds=config.seeds,
-        records=config.records,
-        l2=config.l2,
-        confidence=config.confidence,
-        seed=config.seed,
-    )
+        return _list(list(systems.CONTESTANTS), config.json)
+    systems.find(config.systems)
+    shared = {name: getattr(config, name) for name in SHARED}
+    chosen = scene.Config(data=config.data or scene.DEFAULT_DATA, **shared)
     start = time.monotonic()
-    compared = measure.run(arena, say)
-    rows = compared.rows
-    found = values.to_json(arena, compared, time.monotonic() - start, plot.caption(rows))
-    contents = {"csv": values.to_csv(compared).encode(), "json": values.json_text(found).encode()}
-    files = save.write(config.results, NAME, {**contents, **save.render(plot.plot(rows))})
+    found = measure.run(chosen, say)
+    values = table.to_json(chosen, found, time.monotonic() - start)
+    csv_text, figure = table.to_csv(found), table.plot(found.rows)
+    files = table.write(config.results, "compare", table=csv_text, values=values, figure=figure)
     if config.json:
-        print_json({**found, "files": files})
+        print_json({**values, "files": files})
     else:
-        for name in arena.data:
-            _print(name, [row for row in rows if row.data == name], table)
-            print("".join(f"{line}\n" for line in table.left_out(compared.left_out, name)), end="")
-        print("\n".join(map(table.wrapped, _legend(arena))))
-        print(table.wrapped(found["caption"]))
-        print(f"{found['seconds']:.0f} s; wrote {', '.join(files)}")
-    ours = [row for row in rows if row.guarantee.notion == "data-deletion"]
-    return int(any(one.verdict(k) == row.BEYOND for one in ours for k in range(3)))
-
-
-def _sequential(config: Config) -> int:
-    own = ("systems", "delta", "seeds", "records", "l2", "confidence", "list")
-    for name in own:
-        if getattr(config, name) != getattr(Config, name):
-            raise InputError(f"--{name} is for the arena; leave it out with --sequential.")
-    from experiments.commands import compare_sequential
-
-    return compare_sequential.run(
-        config.data,
-        epsilon=config.epsilon,
-        seed=config.seed,
-        results=config.results,
-        as_json=config.json,
-        say=say,
-    )
-
-
-def say(text: str) -> None:
-    """Progress goes to standard error, so that a pipe gets the result alone."""
-    print(text, file=sys.stderr, flush=True)
+        for name in chosen.data:
+            rows = [row for row in found.rows if row.data == name]
+            for title, columns, lines in table.printed(rows):
+                print_table(f"{name}: {title}", columns, lines)
+            below = (table.footnotes(rows), table.notes(rows), table.left_out(found.left_out, name))
+            print("\n".join(line for lines in below for line in lines))
+        print("\n".join((*table.legend(chosen), table.wrapped(table.CAPTION))))
+        print(f"Data-deletion refuted: {', '.join(values['refuted']) or 'nowhere'}.")
+        print(f"{values['seconds']:.0f} s; wrote {', '.join(files)}")
+    return int(bool(values["refuted"]))
 
 
 def _list(names: list[str], as_json: bool) -> int:
@@ -129,21 +98,96 @@ def _list(names: list[str], as_json: bool) -> int:
     return 0
 
 
-def _print(name: str, rows: list, table) -> None:
-    print_table(f"{name}: promised, and kept to do so", table.PROMISED, table.promised(rows))
-    print_table(f"{name}: a request, and the model after it", table.COSTS, table.costs(rows))
-    print_table(f"{name}: advantage against the deleted record", table.SEEN, table.seen(rows))
-    print("\n".join((*table.footnotes(rows), *table.notes(rows))))
+# --- a hundred deletions --------------------------------------------------------------------------
+
+COLUMNS = ("system", "notion", "keeps", "σ²", "passes", "gradients", "accuracy", "within\na point")
+OWN_NOISE = "its noise is its own"
 
 
-def _legend(arena) -> list[str]:
-    return [
-        f"Target ε = {arena.epsilon:g}, δ = {arena.delta:g}; n = {arena.records} with the target; "
-        f"λ = {arena.l2:g}.",
-        "gradients, Hess.: per-record gradients and Hessians of the mean request of a stream of "
-        f"{arena.stream} deletions; ratio: gradients of learning over those.",
-        "advantage: value (limits); all limits hold together with probability "
-        f"{arena.confidence:g}. claim: the most that the system's own claim allows. "
-        "!: beyond its claim. *: above 0 where nothing is claimed. **: and above what the claim "
-        "allows one release.",
+def _sequential(config: Config) -> int:
+    """Run, print and save the table of each data set.
+
+    The authors' data are run at the full scale of the figure, others at the quick one.
+    """
+    for name in NOT_SEQUENTIAL:
+        if getattr(config, name) != getattr(Config, name):
+            raise InputError(f"--{name} is for single deletions; leave it out with --sequential.")
+    from dd_jax import data
+    from experiments.figures import sequential
+
+    quick, full = sequential.Config(), sequential.FULL
+    names = config.data or (quick.dataset,)
+    for name in names:
+        if name not in data.TASKS:
+            raise InputError(f"no data set {name!r}; choose from {', '.join(data.TASKS)}.")
+    if not 0 < config.epsilon < float("inf"):
+        raise InputError(f"epsilon = {config.epsilon:g}; give a number > 0.")
+    made = [
+        _stream(
+            replace(
+                full if name == full.dataset else quick,
+                dataset=name,
+                epsilon=config.epsilon,
+                seed=config.seed,
+            ),
+            config.results,
+        )
+        for name in names
     ]
+    if config.json:
+        print_json({"sequential": made})
+    else:
+        for values in made:
+            _print_stream(values)
+    return 0
+
+
+def _stream(config, results: Path) -> dict[str, Any]:
+    """The table of one data set as plain values, saved."""
+    from experiments.cache import Runner
+    from experiments.compare import table
+    from experiments.figures import sequential
+
+    arrays = sequential.compute(config, Runner(lambda text: say(f"{config.dataset}: {text}")))
+    (found,) = sequential.tables(config, arrays)
+    values = {
+        "title": found.title,
+        "config": asdict(config),
+        "caption": sequential.CAPTION,
+        "rows": [dict(zip(found.columns, row, strict=True)) for row in found.rows],
+        "missing": {"σ²": OWN_NOISE},
+    }
+    # A missing value is written as its reason in square brackets.
+    lines = [[f"[{OWN_NOISE}]" if cell is None else cell for cell in row] for row in found.rows]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([found.columns, *lines])
+    values["files"] = table.write(
+        results,
+        f"sequential-{config.dataset}",
+        table=buffer.getvalue(),
+        values=values,
+        figure=sequential.plot(config, arrays),
+    )
+    return values
+
+
+def _print_stream(values: dict[str, Any]) -> None:
+    from experiments.compare import table
+
+    rows = []
+    for row in values["rows"]:
+        ends = f"({row['95% low']:.3f}, {row['95% high']:.3f})"
+        cells = row | {
+            "passes": f"{row['passes']:,.0f}\n({row['× Noisy-GD']:.3g} ×)",
+            "accuracy": f"{row['accuracy']:.3f}\n{ends}".replace("0.", "."),
+            # Broken here, so that a notion need not be broken within a word.
+            "within\na point": row["within the margin"].replace(", ", ",\n"),
+        }
+        rows.append([cells[column] for column in COLUMNS])
+    print_table(values["title"], COLUMNS, rows)
+    print(
+        f"-: {OWN_NOISE}. (k ×): k times those of Noisy-GD. a × b: a requests of b records, "
+        f"judged jointly."
+    )
+    print(table.wrapped(values["caption"]))
+    print(f"wrote {', '.join(values['files'])}")

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
+from dd_jax.cli.options import Switch, require_folder
 from dd_jax.cli.output import print_json
-from dd_jax.errors import InputError
 
-Switch = tyro.conf.FlagCreatePairsOff[bool]
 REFUTED, FAILED = 1, 3
 
 
@@ -55,8 +52,7 @@ def main(config: Config) -> int:
     if config.list:
         return _list(list(figures.NAMES), config.json)
     figures.chosen(config.figures)
-    if config.results.exists() and not config.results.is_dir():
-        raise InputError(f"--results {config.results} is a file; name a folder.")
+    require_folder("--results", config.results)
     start = time.monotonic()
     print("python -m experiments report: starting JAX …", file=sys.stderr, flush=True)
     from experiments.report import Options, write_report

@@ -1,6 +1,6 @@
-"""The arena: every system of the comparison on the same records, streams and adversaries.
+"""Every system on the same records, streams and adversaries.
 
-`scene` makes the scene, `contestants` names the systems, `games` plays the adversaries, `costs`
-counts, `judges` judges models, `measure` fills each `row`, `table` words rows, `values` makes CSV
-and JSON of them, `plot` draws them, `save` writes all of it.
+`scene` makes the records with a target, `systems` sets every system up, `games` plays the three
+adversaries, `measure` fills the rows and `table` shows them. `sequential` is the other comparison:
+a hundred deletions in a row.
 """

@@ -24,8 +24,8 @@ from dd_jax.ensemble import Pair
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, advantage
 from dd_jax.types import Edit, Labelled
-from experiments.compare.contestant import CLUSTERS, LINEAR, SHARDED, Contestant
 from experiments.compare.scene import TARGET_ROW, Scene
+from experiments.compare.systems import CLUSTERS, LINEAR, SHARDED, Contestant
 
 SUMMARIES = (1, 3, 10, 30, 100)
 FIT_SHARE = 0.3

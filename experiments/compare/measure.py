@@ -1,29 +1,238 @@
-"""Rows of the table: cost, secret state, risk, accuracy and what the three adversaries get."""
+"""Measure every system on every data set: cost, secret state, risk, accuracy, what leaks.
 
-from collections.abc import Callable
+`run` gives a `Row` for each. A value that does not exist is the reason why, as text.
+"""
+
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+import dd_jax as dd
+from dd_jax import erm
+from dd_jax.attacks import find as find_attack
+from dd_jax.baselines import base
 from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.intervals import simultaneous
-from experiments.compare import contestants, games, gupta
-from experiments.compare.contestant import Contestant
-from experiments.compare.costs import Costs, measure_costs
-from experiments.compare.judges import Judges, make_judges
-from experiments.compare.row import ADVERSARIES, Comparison, Row, mean_over_seeds
-from experiments.compare.scene import Config, Scene, make_scene
+from dd_jax.intervals import Estimate, Mean, mean_over_seeds, simultaneous
+from experiments.compare import games, systems
+from experiments.compare.scene import TARGET_ROW, Config, Scene, make_scene
+from experiments.compare.systems import Bound, Contestant
 
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
 MOST_WORK = 12_000
 LEAST_SEEDS = 150
 # Releases shown to the patient adversary where all of them are the same.
 REPEATED = 3
+# Of the mean of each risk and accuracy.
+MEAN_CONFIDENCE = 0.95
+
+ADVERSARIES = ("one release", "many releases", "adaptive requester")
+BEYOND, WITHIN = "beyond its claim", "within its claim"
+LEAKS, LEAKS_MORE = "leaks", "leaks more than its claim allows one release"
+NOT_SHOWN = "no leak shown"
+SUCCESS = (BEYOND, LEAKS, LEAKS_MORE)
+NO_SHARDS = "the attack drains shards, and this system has none"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system on one data set; text where a value does not exist, which says why.
+
+    Attributes:
+        data, system, setting: which, and the numbers chosen.
+        guarantee: the claim as data.
+        learn_gradients, gradients, hessians: per-record evaluations: to learn, and of the mean
+            request of a stream of deletions. retrained: share of requests that trained anew.
+        seconds: wall time of a request, one interaction on its own.
+        secret_bytes: kept besides the release.
+        retrain_ratio: learn_gradients / gradients.
+        excess_risk, accuracy: of the release after the target's deletion.
+        advantages: of the three adversaries. allowed: by the system's own claim.
+        seeds: in each world.
+        repeats: whether an empty request releases the same model again.
+        drained: Gupta et al.'s indicator against SISA, 1/2 under retraining; see `with_gupta`.
+    """
+
+    data: str
+    system: str
+    setting: str
+    guarantee: base.Guarantee
+    learn_gradients: float
+    gradients: float
+    hessians: float
+    retrained: float
+    seconds: float
+    secret_bytes: int
+    retrain_ratio: float | str
+    excess_risk: Mean | str
+    accuracy: Mean | str
+    advantages: tuple[Estimate, Estimate, Estimate]
+    allowed: tuple[Bound, Bound, Bound]
+    seeds: int
+    repeats: bool = False
+    drained: Estimate | str = NO_SHARDS
+
+    def verdict(self, adversary: int) -> str:
+        """What the samples say of one adversary.
+
+        Where nothing is claimed against this adversary, the claim for one release is the measure of
+        how much it gets.
+        """
+        low, bound = self.advantages[adversary].low, self.allowed[adversary]
+        if not isinstance(bound, str):
+            return BEYOND if low > bound else WITHIN
+        if low <= 0:
+            return NOT_SHOWN
+        single = self.allowed[0]
+        return LEAKS_MORE if not isinstance(single, str) and low > single else LEAKS
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """The paper's attacks that succeed: refute the row's claim, or leak where none is made."""
+        names = ("reading one release", "averaging releases", "copying by an adaptive requester")
+        found = [name for place, name in enumerate(names) if self.verdict(place) in SUCCESS]
+        if isinstance(self.drained, Estimate) and self.drained.low > 0.5:
+            found.append("draining shards (Gupta et al.)")
+        return tuple(found)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why a value does not exist, by its name."""
+        names = ("excess_risk", "accuracy", "retrain_ratio", "drained")
+        values = {name: getattr(self, name) for name in names}
+        bounds = zip(ADVERSARIES, self.allowed, strict=True)
+        values |= {f"allowed: {adversary}": bound for adversary, bound in bounds}
+        if self.repeats:
+            values["more releases"] = "an empty request releases the same model again"
+        return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
+class Comparison(NamedTuple):
+    """The rows that were measured, and why others could not be, by data set and system."""
+
+    rows: list[Row]
+    left_out: dict[tuple[str, str], str]
+
+
+# --- what requests cost ---------------------------------------------------------------------------
+
+
+class Costs(NamedTuple):
+    """What one stream of deletions cost; see `Row`."""
+
+    learn_gradients: float
+    gradients: float
+    hessians: float
+    retrained: float
+    seconds: float
+    secret_bytes: int
+
+
+def measure_costs(key: Array, contestant: Contestant, board: games.Board, requests: int) -> Costs:
+    """One interaction that deletes rows 1, 2, … one at a time, on a host loop, metered."""
+    clock = []
+
+    def respond(request, release):
+        jax.block_until_ready(release)
+        clock.append(time.perf_counter())
+        return dd.replacement([request], board.blank)
+
+    metered = base.metered(contestant.system)
+    curator, transcript = dd.drive(
+        key, metered, respond, board.database, num_requests=requests, observe=range(requests)
+    )
+    spent: Any = transcript.releases.cost
+    gradients, hessians, retrained = (
+        float(np.mean(counts[1:])) for counts in (spent.gradients, spent.hessians, spent.retrained)
+    )
+    return Costs(
+        learn_gradients=float(spent.gradients[0]),
+        gradients=gradients,
+        hessians=hessians,
+        retrained=retrained,
+        # The first request is compiled.
+        seconds=float(np.median(np.diff(clock)[1:])),
+        secret_bytes=base.stored_bytes(contestant.system, curator.params.value),
+    )
+
+
+# --- how good models are --------------------------------------------------------------------------
+
+
+class Judges(NamedTuple):
+    """`risk(models)`: excess risk of each model on the records once the target is gone.
+
+    `accuracy(system, releases)`: share of held-out records that each release labels rightly.
+    """
+
+    risk: Callable[[Any], Any]
+    accuracy: Callable[[base.System, Any], Any]
+
+
+def make_judges(scene: Scene) -> Judges:
+    """The judges of a scene, compiled once for it and for each way to predict."""
+    deletion = dd.deletion(scene.problem.loss, scene.database, [TARGET_ROW])
+    gone = dd.apply_edit(scene.database, deletion)
+    optimum = scene.optimum
+
+    @jax.jit
+    def risk(models):
+        return jax.vmap(lambda model: erm.excess_risk(scene.problem, model, gone, optimum))(models)
+
+    @partial(jax.jit, static_argnums=0)
+    def share_right(predict, releases):
+        labels = jax.vmap(lambda release: predict(release, scene.test.features))(releases)
+        return jnp.mean((labels == scene.test.label).astype(jnp.float32), axis=1)
+
+    return Judges(risk, lambda system, releases: share_right(system.predict, releases))
+
+
+# --- draining shards ------------------------------------------------------------------------------
+
+# The adaptive users of Gupta et al. (2021) against SISA, as `dd-jax attack sisa` plays them. They
+# need an even number of shards and models that remember, so they are played at the attack's
+# own settings, not at those of the table's rows.
+GUPTA_SEEDS = 150
+GUPTA_DATA = "digits-3-vs-8"
+GUPTA_SETTING = f"`dd-jax attack sisa` at its own settings (cosine features), {GUPTA_SEEDS} seeds"
+# Rows of the attack's result: plain SISA and SISA with noise, both with users who look.
+GUPTA_ROWS = {"sisa": 0, "sisa-private": 1}
+# Curators that the attack plays, all with one confidence together.
+GUPTA_PLAYED = 4
+
+
+def with_gupta(key: Array, rows: Sequence[Row], each: float, say: Callable) -> list[Row]:
+    """The rows with the rate at which drained shards are named, or the reason why there is none.
+
+    Args:
+        key: of the attack. rows: of one data set.
+        each: confidence of one interval.
+        say: told of progress.
+    """
+    found = {}
+    if any(row.system in GUPTA_ROWS and row.data == GUPTA_DATA for row in rows):
+        confidence = 1 - GUPTA_PLAYED * (1 - each)
+        result = find_attack("sisa").run(key, seeds=GUPTA_SEEDS, confidence=confidence)
+        say(f"{GUPTA_DATA}: the drained shards of Gupta et al.")
+        for system, place in GUPTA_ROWS.items():
+            line = result.rows[place]
+            found[system] = Estimate(line["success"], line["low"], line["high"], GUPTA_SEEDS, each)
+    elsewhere = f"played on {GUPTA_DATA} only"
+    return [
+        replace(row, drained=found.get(row.system, elsewhere)) if row.system in GUPTA_ROWS else row
+        for row in rows
+    ]
+
+
+# --- the whole table ------------------------------------------------------------------------------
 
 
 def run(config: Config, say: Callable[[str], None] = lambda text: None) -> Comparison:
@@ -34,9 +243,9 @@ def run(config: Config, say: Callable[[str], None] = lambda text: None) -> Compa
     Raises:
         InputError: all of them are.
     """
-    chosen = contestants.find(config.systems)
+    chosen = systems.find(config.systems)
     # Three adversaries in each row, and Gupta et al.'s against two forms of SISA.
-    each = simultaneous(config.confidence, 3 * len(chosen) * len(config.data) + len(gupta.PLACES))
+    each = simultaneous(config.confidence, 3 * len(chosen) * len(config.data) + len(GUPTA_ROWS))
     rows: list[Row] = []
     left_out: dict[tuple[str, str], str] = {}
     for place, name in enumerate(config.data):
@@ -79,10 +288,10 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
 
     with ThreadPoolExecutor(2) as pool:
         played = list(pool.map(play, enumerate(entries)))
-    rows = [row for row in played if isinstance(row, Row)]
     pairs = zip(entries, played, strict=True)
     refused |= {entry.name: why for entry, why in pairs if isinstance(why, str)}
-    return gupta.with_gupta(gupta_key, rows, each, say), refused
+    rows = [row for row in played if isinstance(row, Row)]
+    return with_gupta(gupta_key, rows, each, say), refused
 
 
 class Entry(NamedTuple):
@@ -112,19 +321,19 @@ def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) ->
     if contestant.repeats and not _all_equal(quiet.present.means):
         raise RuntimeError(f"{entry.name} is said to repeat its release and does not.")
     adaptive = _released(play(adaptive_key, copies=config.copies, releases=1))
-    reasons = _reasons(contestant, costs)
-    model = quiet.present.first
+    model, missing = quiet.present.first, contestant.missing
+    ratio = costs.learn_gradients / costs.gradients if costs.gradients else None
     return Row(
         data=scene.name,
         system=entry.name,
         setting=contestant.setting,
         guarantee=contestant.system.guarantee,
         **costs._asdict(),
-        retrain_ratio=costs.learn_gradients / costs.gradients if costs.gradients else None,
-        excess_risk=None if "excess_risk" in reasons else mean_over_seeds(judges.risk(model)),
-        accuracy=None
-        if "accuracy" in reasons
-        else mean_over_seeds(judges.accuracy(contestant.system, model)),
+        retrain_ratio="a request costs no gradient" if ratio is None else ratio,
+        excess_risk=missing.get("excess_risk")
+        or mean_over_seeds(judges.risk(model), MEAN_CONFIDENCE),
+        accuracy=missing.get("accuracy")
+        or mean_over_seeds(judges.accuracy(contestant.system, model), MEAN_CONFIDENCE),
         advantages=(
             games.judge(quiet.present.means[:, :1], quiet.absent.means[:, :1], each),
             games.judge(quiet.present.means, quiet.absent.means, each),
@@ -132,8 +341,13 @@ def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) ->
         ),
         allowed=contestant.allowed,
         seeds=seeds,
-        reasons=reasons,
+        repeats=contestant.repeats,
     )
+
+
+def _affordable_seeds(config: Config, steps: float) -> int:
+    """All seeds where a request takes few passes over the data, fewer where it takes many."""
+    return min(config.seeds, max(LEAST_SEEDS, round(MOST_WORK / max(steps, 1))))
 
 
 def _released(pair: Pair) -> Pair:
@@ -149,20 +363,3 @@ def _released(pair: Pair) -> Pair:
 def _all_equal(means: np.ndarray) -> bool:
     """Whether the means of the first 1 and 3 releases agree up to rounding."""
     return bool(np.allclose(means, means[:, :1], rtol=1e-4, atol=1e-6))
-
-
-def _affordable_seeds(config: Config, steps: float) -> int:
-    """All seeds where a request takes few passes over the data, fewer where it takes many."""
-    return min(config.seeds, max(LEAST_SEEDS, round(MOST_WORK / max(steps, 1))))
-
-
-def _reasons(contestant: Contestant, costs: Costs) -> dict[str, str]:
-    reasons = dict(contestant.missing)
-    for adversary, why in zip(ADVERSARIES, contestant.why_not, strict=True):
-        if why:
-            reasons[f"allowed: {adversary}"] = why
-    if contestant.repeats:
-        reasons["more releases"] = "an empty request releases the same model again"
-    if not costs.gradients:
-        reasons["retrain_ratio"] = "a request costs no gradient"
-    return reasons

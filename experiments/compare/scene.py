@@ -8,6 +8,7 @@ world it has the opposite label from the start.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -121,7 +122,7 @@ class Scene:
         return self.database.features.shape[1]
 
     @property
-    def target_claim(self) -> dict[str, float]:
+    def target_claim(self) -> dict[str, Any]:
         """n, ε and δ, as calibrations take them."""
         return {"n": self.n, "epsilon": self.config.epsilon, "delta": self.config.delta}
 

@@ -20,9 +20,8 @@ from scipy import stats
 import dd_jax as dd
 from dd_jax import noisy_gd
 from dd_jax.baselines import langevin, perturbed_gd, pnsgd
-from dd_jax.baselines.calibration import Constants
-from dd_jax.baselines.perturbed_gd_noise import Form
-from dd_jax.baselines.projected import descend
+from dd_jax.baselines.base import Constants, descend
+from dd_jax.baselines.perturbed_gd import Form
 from dd_jax.data import Dataset
 from dd_jax.guarantees import convex, renyi
 from dd_jax.plans import conditions

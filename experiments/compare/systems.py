@@ -34,9 +34,8 @@ from dd_jax.baselines import (
     sekhari,
     sisa,
 )
-from dd_jax.baselines.base import Guarantee, System, linear_labels
-from dd_jax.baselines.calibration import Constants
-from dd_jax.baselines.perturbed_gd_noise import Form
+from dd_jax.baselines.base import Constants, Guarantee, System, linear_labels
+from dd_jax.baselines.perturbed_gd import Form
 from dd_jax.errors import InputError
 from dd_jax.guarantees import convex, inference
 from experiments.compare.scene import Scene
@@ -364,7 +363,8 @@ def make_sekhari(scene: Scene) -> Contestant:
 def make_projective_residual(scene: Scene) -> Contestant:
     """The projective residual update, which claims nothing."""
     system = projective_residual.system(scene.problem)
-    return Contestant(system, LINEAR, "nothing to choose", (NOTHING,) * 3, repeats=True)
+    allowed = (NOTHING, NOTHING, NOTHING)
+    return Contestant(system, LINEAR, "nothing to choose", allowed, repeats=True)
 
 
 def make_noisy_fine_tuning(scene: Scene) -> Contestant:

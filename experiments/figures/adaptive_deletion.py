@@ -5,28 +5,67 @@ the reduction as the paper states it. Right: the attack in the proof that privac
 a curator on which it fails.
 """
 
-from dataclasses import dataclass
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
+from dd_jax import attacks, losses
+from dd_jax.attacks import password, recoding
+from dd_jax.attacks.game import play
+from dd_jax.attacks.necessity import REMEMBERS, RETRAINS
+from dd_jax.attacks.recoding import L2, LIPSCHITZ
+from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.cli import style
-from dd_jax.intervals import simultaneous
-from experiments import adaptive_runs, measured
+from dd_jax.erm import Problem
+from dd_jax.guarantees import adaptive, inference, renyi
+from dd_jax.interaction import Requester
+from dd_jax.intervals import Estimate, advantages, simultaneous
+from dd_jax.noisy_gd import Schedule, mechanism
+from dd_jax.oracles import linear
+from dd_jax.plans import Plan
+from dd_jax.types import Edit, replacement
+from experiments import measured
 from experiments.cache import Runner
 from experiments.page import Table
 
 TITLE = "Adaptive requests: what a look costs, and what privacy is for"
+CAPTION = (
+    "Left: a requester that sees p releases, then recodes the other rows by them, attains this "
+    "library's certificate for it and leaves behind the bound for fixed requests (erratum E2). "
+    "Middle: one look breaks what the paper's reduction to fixed requests (thm:reduction) allows "
+    "as stated. Right: the attack that makes privacy necessary (thm:dp_necessary) has the product "
+    "of two tests' advantages where deletion retrains; a curator that leans against its own model "
+    "escapes it (erratum E8)."
+)
+NOTE = (
+    "All intervals are exact and hold together with the stated confidence. Left: linear loss, the "
+    "target ±1 among rows of zeros; the requester waits, and with the request that deletes the "
+    "target writes the sign of the likelihood ratio of all it saw into all other rows but one. "
+    "Middle: a curator with ε_dp = 0 and an ε_dd for fixed requests that falls with M, the number "
+    "of passwords. Right: a test of the learner is turned into rows; ε at least is the smallest "
+    "deletion guarantee that the theorem leaves possible."
+)
 
 BOUNDS = {
-    "paper": ("paper: thm:reduction, thm:soundness", "-."),
-    "certified": ("certified: ε_dd + p ε_dp", style.DASHED),
+    "paper": ("the paper's reduction and soundness", "-."),
+    "certified": (r"certified: $\varepsilon_{dd} + p\,\varepsilon_{dp}$", style.DASHED),
     "intervals": ("certified, releases known", style.SOLID),
-    "fixed": ("certified for fixed requests (ε_dd)", style.DOTTED),
+    "fixed": (r"certified for fixed requests: $\varepsilon_{dd}$", style.DOTTED),
 }
+CURATORS = {
+    RETRAINS: (style.BLUE, "o", style.SOLID, "retrains"),
+    REMEMBERS: (style.ORANGE, "s", style.DASHED, "leans against its model"),
+}
+BEYOND = "beyond the bound for fixed requests"
+TARGET_ROW = recoding.TARGET_ROW
 
 
 @dataclass(frozen=True)
@@ -44,9 +83,10 @@ class Config:
     seed: int = 0
 
     @property
-    def runs(self) -> int:
-        """How many groups of intervals share the risk."""
-        return len(self.looks) + 2 * len(self.passwords) + len(self.budgets)
+    def each(self) -> float:
+        """The confidence of one group of intervals that makes all of them hold together."""
+        groups = len(self.looks) + 2 * len(self.passwords) + len(self.budgets)
+        return simultaneous(self.confidence, groups)
 
 
 FULL = Config(
@@ -57,15 +97,186 @@ FULL = Config(
 )
 
 
+# --- the best requester: it watches, and recodes at the end ---------------------------------------
+
+
+class Seen(NamedTuple):
+    """The log-likelihood ratio of the releases seen, up to a factor, and the last of them."""
+
+    ratio: Array
+    last: Array
+
+
+def deletion_request(seen: int) -> int:
+    """The request that deletes the target: the one right after the last release seen."""
+    return max(seen, 1)
+
+
+def waiting_recoder(n: int, seen: int, decay: float) -> Requester:
+    """Watches `seen` releases, each a run of contraction `decay` after the one before it.
+
+    It leaves the rows alone until the request that deletes the target; then it writes the sign of
+    the likelihood ratio of φ_0 … φ_{p-1} into the other rows, and the models that follow sit on
+    that side (erratum E2). Given its predecessor, a release has the mean decay·φ ± (1 - decay)/(nλ)
+    and a variance in proportion to 1 - decay²: its log-likelihood ratio is
+    (φ' - decay·φ)/(1 + decay), in units of φ_0's own.
+    """
+    request = deletion_request(seen)
+    # Slot 0 belongs to the last row until the target is deleted, so that every edit has the same r.
+    others = jnp.arange(n - 1, dtype=jnp.int32).at[0].set(n - 1)
+
+    def init(key):
+        del key
+        return Seen(jnp.zeros(1, jnp.float32), jnp.zeros(1, jnp.float32))
+
+    def act(key, memory, observation):
+        del key
+        first = observation.request == 1
+        news = (observation.release - decay * memory.last) / (1 + decay)
+        news = jnp.where(first, observation.release, news)
+        ratio = memory.ratio + jnp.where(observation.visible, news, jnp.float32(0))
+        now = observation.request == request
+        coded = jnp.where(now, jnp.sign(ratio), jnp.float32(0))
+        record = jnp.broadcast_to(coded, (n - 1, 1)).at[0].set(0)
+        rows = others.at[0].set(jnp.where(now, jnp.int32(TARGET_ROW), others[0]))
+        return Seen(ratio, observation.release), Edit(rows, record)
+
+    return Requester(init, act)
+
+
+def _recoding_trial(key: Array, records: Array, schedule, *, steps: tuple, seen: int) -> Outcome:
+    """The target goes right after the last release seen; guess the side of the next release."""
+    numbers = Schedule(*schedule, *steps)
+    curator = mechanism(Problem(losses.linear(), L2), numbers)
+    decay = (1 - numbers.step_size * L2) ** numbers.delete_steps
+    request = deletion_request(seen)
+    curious = waiting_recoder(records.shape[0], seen, decay)
+    stage = Stage(curator, curious, records, TARGET_ROW, request, request, tuple(range(seen)))
+    return play(key, stage, recoding.adversary)
+
+
+def recoding_advantage(
+    key: Array, plan: Plan, seen: int, seeds: int, confidence: float
+) -> Estimate:
+    """The adversary's advantage after the requester, with an exact interval."""
+    records = jnp.zeros((plan.n, 1), jnp.float32).at[TARGET_ROW].set(1)
+    other = replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32))
+    schedule = (plan.step_size, plan.noise_variance, plan.init_variance)
+    steps = (plan.learn_steps, plan.delete_steps)
+    fn = functools.partial(_recoding_trial, steps=steps, seen=seen)
+    pair = two_worlds(fn, key, seeds, records, other, schedule)
+    return advantages(pair.present, pair.absent, confidence)[0]
+
+
+def exact_advantage(plan: Plan, seen: int) -> float:
+    """2Φ(μ/2) - 1 with the μ of the p releases seen, or of the release itself where p = 0.
+
+    The rows outweigh the noise: that a release is on the other side than they are is left out.
+    """
+    numbers = (2.0, LIPSCHITZ, L2, plan.noise_variance, plan.n, plan.step_size)
+    gone = plan.delete_steps if seen == 0 else 0
+    squares = float(linear.renyi(*numbers, plan.learn_steps, gone, plan.init_variance))
+    if seen > 1:
+        squares += (seen - 1) * float(linear.renyi(*numbers, plan.delete_steps, 0))
+    return float(renyi.advantage_from_gdp(math.sqrt(squares)))
+
+
+def bounds(plan: Plan, order: float, seen: int) -> dict[str, float]:
+    """Advantages that are certified, by us and by the paper, with `seen` releases."""
+    request = deletion_request(seen)
+    found = plan.certificate(request=request, observed=tuple(range(seen)))
+    stated = replace(plan, accountant="paper").certificate(seen, request)
+
+    def gaussian(eps):
+        return float(inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, eps)))
+
+    return {
+        "paper": float(inference.advantage_soundness(order, stated.eps_dd_adaptive)),
+        "certified": gaussian(found.eps_dd_adaptive),
+        "intervals": gaussian(found.eps_dd_request),
+        "fixed": gaussian(found.eps_dd),
+    }
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """Advantages over p, over the number of passwords and over ε, with exact values and bounds."""
-    each = simultaneous(config.confidence, config.runs)
-    keys = jax.random.split(jax.random.key(config.seed), 3)
-    results = adaptive_runs.over_looks(keys[0], config, each, runner)
+    looks_key, passwords_key, budgets_key = jax.random.split(jax.random.key(config.seed), 3)
+    results = _over_looks(looks_key, config, runner)
     runner.say(f"password: {config.seeds:,} seeds for each number of passwords")
-    results |= adaptive_runs.over_passwords(keys[1], config, each)
+    results |= _over_passwords(passwords_key, config)
     runner.say(f"necessity: {config.seeds:,} seeds at each of {len(config.budgets)} budgets")
-    return results | adaptive_runs.over_budgets(keys[2], config, each)
+    return results | _over_budgets(budgets_key, config)
+
+
+def _over_looks(key: Array, config: Config, runner: Runner) -> dict[str, np.ndarray]:
+    """Noisy-GD against `waiting_recoder`, at each p, and every bound."""
+    plan = recoding.make_plan(config.n, config.order, config.eps_dp)
+    estimates = []
+    for seen in config.looks:
+        runner.say(f"Noisy-GD, a requester that sees {seen} releases: {config.seeds:,} seeds")
+        look_key = jax.random.fold_in(key, seen)
+        estimates.append(recoding_advantage(look_key, plan, seen, config.seeds, config.each))
+    certified = [bounds(plan, config.order, seen) for seen in config.looks]
+    return measured.columns("looks", estimates) | {
+        "looks exact": np.array([exact_advantage(plan, seen) for seen in config.looks]),
+        **{f"looks {name}": np.array([bound[name] for bound in certified]) for name in BOUNDS},
+    }
+
+
+def _password_trial(key, database, passwords, *, observe):
+    """`password.trial` with a traced number of passwords: compiled once for all of them."""
+    return password.trial(key, database, passwords=passwords, observe=observe)
+
+
+def _over_passwords(key: Array, config: Config) -> dict[str, np.ndarray]:
+    """The bit of a deleted record, read by a requester that sees one release, or none."""
+    database, other = jnp.array([1, 0], jnp.int32), replacement([0], jnp.zeros(1, jnp.int32))
+    results = {}
+    for observe in ((0,), ()):
+        fn = functools.partial(_password_trial, observe=observe)
+        estimates = []
+        for place, count in enumerate(config.passwords):
+            case_key = jax.random.fold_in(jax.random.fold_in(key, len(observe)), place)
+            pair = two_worlds(fn, case_key, config.seeds, database, other, jnp.int32(count))
+            estimates += advantages(pair.present, pair.absent, config.each)
+        results |= measured.columns(f"password, {len(observe)} seen", estimates)
+    fixed = [password.nonadaptive_epsilon(config.order, count) for count in config.passwords]
+    claimed = [adaptive.deletion_adaptive_as_stated(eps, 0.0, 1) for eps in fixed]
+    allowed = np.array(inference.advantage_soundness(config.order, claimed))
+    return results | {"password claimed": allowed}
+
+
+def _over_budgets(key: Array, config: Config) -> dict[str, np.ndarray]:
+    """The attack of the proof of `thm:dp_necessary` on two curators, at each ε of one release."""
+    rows, necessary = [], []
+    for place, eps in enumerate(config.budgets):
+        found = attacks.find("necessity").run(
+            jax.random.fold_in(key, place),
+            epsilon=eps,
+            order=config.order,
+            seeds=config.seeds,
+            confidence=config.each,
+        )
+        rows += found.rows
+        necessary.append(found.theory["epsilon_at_least"])
+    results = {"necessity at least": np.array(necessary)}
+    for curator in CURATORS:
+        of_curator = [row for row in rows if row["curator"] == curator]
+        tests = [
+            np.array([row["exact"] for row in of_curator if row["what"].startswith(what)])
+            for what in ("Adv(Test)", "Adv(Test̄) from θ = +")
+        ]
+        attack = [row for row in of_curator if row["what"] == "Adv(MI)"]
+        results |= measured.from_rows(f"necessity {curator}", attack)
+        results[f"necessity {curator} product"] = np.prod(tests, axis=0)
+    mu = renyi.gdp_from_linear_renyi(config.order, np.array(config.budgets))
+    return results | {"necessity certified": np.asarray(inference.advantage_gdp(mu))}
+
+
+# --- what is shown --------------------------------------------------------------------------------
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
@@ -81,115 +292,97 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
 
 
 def _draw_looks(axis: Axes, config: Config, results) -> None:
-    looks = np.array(config.looks)
-    measured.draw(axis, looks, results, "looks", label="best requester, measured")
+    measured.draw(axis, config.looks, results, "looks", label="best requester, measured")
     for name, (label, dashes) in BOUNDS.items():
         colour = style.ORANGE if name == "paper" else style.BLACK
-        axis.plot(looks, results[f"looks {name}"], color=colour, linestyle=dashes, label=label)
-    axis.set(xlabel="releases p that the requester sees", ylim=(0, 1.05), xticks=looks)
-    axis.set_title(f"Noisy-GD, ε_dp = {config.eps_dp:g}", fontsize=10)
+        style.line(axis, config.looks, results[f"looks {name}"], label, colour, dashes)
+    axis.set(xlabel="releases p that the requester sees", ylim=(0, 1.05), xticks=config.looks)
+    axis.set_title(rf"Noisy-GD, $\varepsilon_{{dp}}$ = {config.eps_dp:g}")
 
 
 def _draw_passwords(axis: Axes, config: Config, results) -> None:
-    for seen, colour, marker in ((1, style.ORANGE, "s"), (0, style.BLUE, "o")):
-        label = f"requester sees {seen} release{'s' if seen != 1 else ''}, measured"
-        name = f"password, {seen} seen"
-        measured.draw(
-            axis, config.passwords, results, name, label=label, colour=colour, marker=marker
-        )
-    exact = 1 / np.array(config.passwords)
-    axis.plot(config.passwords, exact, color=style.BLUE, label="exact, no release seen: 1/M")
-    axis.plot(
-        config.passwords,
-        results["password claimed"],
-        color=style.BLACK,
-        linestyle="-.",
-        label="thm:reduction as stated allows",
+    where = np.array(config.passwords)
+    for seen, words, look in (
+        (1, "1 release", {"colour": style.ORANGE, "marker": "s"}),
+        (0, "no release", {"colour": style.BLUE, "marker": "o"}),
+    ):
+        label = f"requester sees {words}, measured"
+        measured.draw(axis, where, results, f"password, {seen} seen", label=label, **look)
+    style.line(axis, where, 1 / where, "requester sees no release, exact: 1/M", style.BLUE)
+    style.line(
+        axis, where, results["password claimed"], "the paper's reduction allows", dashes="-."
     )
     axis.set(xscale="log", xlabel="number of passwords M", ylim=(-0.08, 1.08))
-    axis.set_title("password curator, ε_dp = 0", fontsize=10)
+    axis.set_title(r"password curator, $\varepsilon_{dp}$ = 0")
 
 
 def _draw_necessity(axis: Axes, config: Config, results) -> None:
-    eps = np.array(config.budgets)
-    axis.plot(
-        eps, results["necessity certified"], color=style.BLACK, label="retrains: certified, p = 1"
-    )
-    looks = {
-        RETRAINS: (style.BLUE, "o", style.SOLID, "retrains"),
-        REMEMBERS: (style.ORANGE, "s", style.DASHED, "leans against its model"),
-    }
-    for curator, (colour, marker, dashes, words) in looks.items():
-        name = f"necessity {curator}"
-        measured.draw(
-            axis, eps, results, name, label=f"{words}: measured", colour=colour, marker=marker
-        )
-        product = results[f"{name} product"]
-        axis.plot(eps, product, color=colour, linestyle=dashes, label=f"{words}: product of tests")
+    where = config.budgets
+    style.line(axis, where, results["necessity certified"], "retrains: certified, p = 1")
+    for curator, (colour, marker, dashes, words) in CURATORS.items():
+        name, label = f"necessity {curator}", f"{words}: measured"
+        measured.draw(axis, where, results, name, label=label, colour=colour, marker=marker)
+        product, label = results[f"{name} product"], f"{words}: product of tests"
+        style.line(axis, where, product, label, colour, dashes)
     axis.set(xscale="log", xlabel="ε of one release", ylim=(-0.08, 1.08))
-    axis.set_title("attack of thm:dp_necessary", fontsize=10)
-
-
-def caption(config: Config, results: dict[str, np.ndarray]) -> str:
-    """What to see, with the numbers of this run."""
-    low, exact = results["looks low"], results["looks exact"]
-    limit = np.minimum(results["looks certified"], results["looks intervals"])
-    held = "is not shown to be beyond" if np.all(low <= limit) else "EXCEEDS"
-    share = results["looks"][-1] / results["looks intervals"][-1]
-    beyond = [
-        p
-        for p, at, most in zip(config.looks, low, results["looks fixed"], strict=True)
-        if at > most
-    ]
-    slack = results["looks paper"] / results["looks intervals"]
-    armed, claimed = results["password, 1 seen low"], results["password claimed"]
-    refuted = int(np.sum(armed > claimed))
-    leaning = f"necessity {REMEMBERS}"
-    fails = int(np.sum(results[f"{leaning} high"] < results[f"{leaning} product"]))
-    least, eps = results["necessity at least"][-1], config.budgets[-1]
-    retrained = f"necessity {RETRAINS}"
-    product = results[f"{retrained} product"]
-    agree = int(
-        np.sum((results[f"{retrained} low"] <= product) & (product <= results[f"{retrained} high"]))
-    )
-    contained = np.all((results["looks low"] <= exact) & (exact <= results["looks high"]))
-    return (
-        f"Left: a requester watches p releases, then recodes all other rows but one by them, "
-        f"and the target is deleted. Its advantage {held} the certificate and reaches "
-        f"{share:.0%} of the tightest one at p = {config.looks[-1]}; the intervals "
-        f"{'contain' if contained else 'DO NOT ALL CONTAIN'} the exact values. The bound for fixed "
-        f"requests is beaten at {_list(beyond)}. The paper's number is {slack.min():.2g} to "
-        f"{slack.max():.2g} times the tightest (erratum E2). Middle: a curator with ε_dp = 0 and "
-        f"an ε_dd for fixed requests that falls with M; one look breaks what thm:reduction as "
-        f"stated allows at {refuted} of {len(armed)} values of M. "
-        f"Right: a test of the learner is turned into rows. "
-        f"Where deletion retrains, the attack has the product of two advantages (in its interval "
-        f"at {agree} of {len(product)} values of ε), and so at ε = {eps:g} no ε below {least:.2g} "
-        f"can be claimed (thm:dp_necessary); a curator that leans against its own "
-        f"model stays below the product at {fails} of {len(config.budgets)} values of ε: the "
-        f"condition that erratum E8 adds. All intervals are exact and hold together with "
-        f"confidence {config.confidence:g} ({config.seeds:,} seeds in each world)."
-    )
-
-
-def _list(looks: list[int]) -> str:
-    return "p = " + ", ".join(map(str, looks)) if looks else "no p"
+    axis.set_title("the attack that makes privacy necessary")
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
-    """The numbers of the left panel."""
-    names = (
-        "looks",
-        "looks low",
-        "looks high",
-        "looks exact",
-        "looks intervals",
-        "looks certified",
-        "looks paper",
+    """The numbers of the three panels, and what they decide."""
+    ends = ("", " low", " high")
+    low, tightest = results["looks low"], results["looks intervals"]
+    limit = np.minimum(results["looks certified"], tightest)
+    looks = measured.rows(
+        config.looks,
+        *(results[f"looks{end}"] for end in (*ends, " exact")),
+        measured.contains(results, "looks"),
+        tightest,
+        results["looks certified"],
+        measured.verdicts(low > limit),
+        results["looks paper"],
+        low > results["looks fixed"],
     )
-    rows = [
-        [seen, *(float(results[name][place]) for name in names)]
-        for place, seen in enumerate(config.looks)
+    passwords = measured.rows(
+        config.passwords,
+        *(results[f"password, {seen} seen{end}"] for seen in (0, 1) for end in ends),
+        results["password claimed"],
+        measured.verdicts(results["password, 1 seen low"] > results["password claimed"]),
+    )
+    necessity = []
+    for curator, (*_, words) in CURATORS.items():
+        found = {end: results[f"necessity {curator}{end}"] for end in (*ends, " product")}
+        product, least = found[" product"], results["necessity at least"]
+        necessity += measured.rows(
+            [words] * len(product),
+            config.budgets,
+            *found.values(),
+            (found[" low"] <= product) & (product <= found[" high"]),
+            found[" high"] < product,
+            least if curator == RETRAINS else [None] * len(least),
+        )
+    interval = ("measured", "low", "high")
+    together = f"confidence {config.confidence:g} in all, {config.seeds:,} seeds in each world"
+    inside = "interval contains it"
+    return [
+        Table(
+            f"Noisy-GD: advantage of the best requester over p; {together}",
+            ("p", *interval, "exact", inside, "tightest", "certified", "verdict", "paper", BEYOND),
+            looks,
+        ),
+        Table(
+            "Password curator: advantage, and what the paper's reduction allows",
+            (
+                "M",
+                *(f"{count} seen: {end}" for count in (0, 1) for end in interval),
+                "allowed",
+                "verdict on the reduction as stated",
+            ),
+            passwords,
+        ),
+        Table(
+            "The attack that makes privacy necessary",
+            ("deletion", "ε", *interval, "product of tests", inside, "below it", "ε_dd at least"),
+            necessity,
+        ),
     ]
-    columns = ("p", "measured", "low", "high", "exact", "tightest", "certified", "paper")
-    return [Table("Noisy-GD: advantage of the best requester over p", columns, rows)]

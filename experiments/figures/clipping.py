@@ -23,9 +23,25 @@ from dd_jax.intervals import simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.plans import Plan, plan_convex
 from dd_jax.requesters import churn
+from experiments import measured
 from experiments.cache import Runner
+from experiments.page import Table
 
 TITLE = "Clipping keeps convexity for GLMs only"
+CAPTION = (
+    "Left: the mean clipped gradient along one axis. Convexity asks for a slope of at least λ; a "
+    "clipped GLM has it, and clipped losses that are no GLM are flat there (erratum E1, against "
+    "lem:clipping_retains_convexity, that clipping retains convexity). Middle: nothing contracts "
+    "along that axis, and samples prove that a deleted record stays, far beyond the paper's "
+    "certificate; plan_convex refuses this problem, and the sum over steps of plan_composition "
+    "holds. Right: the GLM forgets as certified."
+)
+NOTE = (
+    "Records with one stiff axis each, clipped at L = 1. Marks are lower bounds on the Rényi "
+    "divergence of the two worlds, by an event that one half of the seeds chooses and the other "
+    "half judges; they hold all together with the stated confidence, and there is no mark where "
+    "nothing is shown. To first order is what is true right after learning."
+)
 
 KINDS = {"no GLM": False, "GLM": True}
 FAR, POINTS = 0.3, 61
@@ -77,7 +93,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
 def _releases(key, config: Config, plan: Plan, single_index: bool, runner: Runner):
     """Models after each of the requests in both worlds, (requests, seeds, 2) each."""
     form, case = attack.shape(single_index=single_index), attack.problem(single_index=single_index)
-    schedule = Schedule(*(getattr(plan, name) for name in Schedule._fields))
+    schedule = Schedule.of(plan)
     database, other = attack.database(form, plan.n), attack.alternative(form)
     null = dd.deletion(case.loss, database, [attack.TARGET_ROW]).record
     fn = functools.partial(
@@ -142,72 +158,84 @@ def _bounds(config: Config, plan: Plan) -> dict[str, np.ndarray]:
     }
 
 
+# --- what is shown --------------------------------------------------------------------------------
+
+
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """The field along the flat axis, and R_q along the steps for both kinds of losses."""
     figure, (field, skew, twin) = style.panels(1, 3, height=4.2)
     _draw_field(field, results)
-    composition = ("composition", "certified by plan_composition", style.SOLID, style.BLACK)
-    paper = ("paper", "paper's certificate", "-.", style.ORANGE)
-    first = ("linearised", "to first order", style.DOTTED, style.BLUE)
-    optimal = ("optimal", "certified by plan_convex", style.SOLID, style.BLACK)
-    _draw_steps(skew, results, "no GLM", (composition, first, paper))
-    _draw_steps(twin, results, "GLM", (paper, optimal))
+    paper = ("paper", "paper's certificate", style.ORANGE, "-.")
+    composition = ("composition", "certified by plan_composition", style.BLACK, style.SOLID)
+    first = ("linearised", "to first order", style.BLUE, style.DOTTED)
+    optimal = ("optimal", "certified by plan_convex", style.BLACK, style.SOLID)
     top = 2 * max(results["composition"].max(), results["paper"].max())
-    for axis, title in ((skew, "clipped quadratics, no GLM"), (twin, "clipped GLM")):
-        axis.set(yscale="log", ylim=(1e-6, top), ylabel=f"R_{config.order:g} of the two worlds")
-        axis.set(xlabel="steps since the deletion (0: the learned model)")
-        axis.set_title(title, fontsize=10)
+    for axis, name, lines in (
+        (skew, "no GLM", (composition, first, paper)),
+        (twin, "GLM", (paper, optimal)),
+    ):
+        steps, proved = results["steps"], results[f"{name} proved"]
+        for key, *look in lines:
+            style.line(axis, steps, results[key], *look)
+        shown, label = proved > 0, "proved by samples: at least"
+        axis.plot(steps[shown], proved[shown], "^", color=style.BLUE, label=label)
+        axis.set(yscale="log", ylim=(1e-6, top), ylabel=f"$R_{{{config.order:g}}}$ of the worlds")
+        axis.set_xlabel("steps since the deletion (0: the learned model)")
+        axis.set_title(f"clipped, {name}")
+    for axis in (field, skew, twin):
         style.legend_below(axis, columns=1)
     return figure
 
 
 def _draw_field(axis: Axes, results: dict[str, np.ndarray]) -> None:
     looks = {"no GLM": (style.ORANGE, style.DASHED), "GLM": (style.BLUE, style.SOLID)}
-    for name, (colour, dashes) in looks.items():
-        where, along = results[f"{name} where"], results[f"{name} field"]
-        axis.plot(where, along, color=colour, linestyle=dashes, label=f"clipped, {name}")
-    slope = float(results["l2"]) * where
-    axis.plot(where, slope, color=style.BLACK, linestyle=style.DOTTED, label="λt: convexity asks")
+    for name, look in looks.items():
+        along = results[f"{name} field"]
+        style.line(axis, results[f"{name} where"], along, f"clipped, {name}", *look)
+    where = results["GLM where"]
+    asked = float(results["l2"]) * where
+    style.line(axis, where, asked, "λt: convexity asks", dashes=style.DOTTED)
     axis.set(xlabel="t, model along the axis of symmetry", ylabel="mean clipped gradient, with λt")
-    axis.set_title("what pulls the model back", fontsize=10)
-    style.legend_below(axis, columns=1)
+    axis.set_title("what pulls the model back")
 
 
-def _draw_steps(axis: Axes, results: dict[str, np.ndarray], name: str, lines) -> None:
-    steps, proved = results["steps"], results[f"{name} proved"]
-    for key, label, dashes, colour in lines:
-        axis.plot(steps, results[key], color=colour, linestyle=dashes, label=label)
-    shown = proved > 0
-    axis.plot(
-        steps[shown], proved[shown], "^", color=style.BLUE, label="proved by samples: at least"
-    )
-
-
-def caption(config: Config, results: dict[str, np.ndarray]) -> str:
-    """What to see, with the numbers of this run."""
-    steps, proved = results["steps"], results["no GLM proved"]
-    beaten = proved > results["paper"]
-    held = np.all(proved <= results["composition"])
-    kept = np.all(results["GLM proved"] <= results["optimal"])
-    last = steps[-1]
-    return (
-        f"Left: the mean clipped gradient along one axis. Convexity and λ ask for a slope of at "
-        f"least λ = {float(results['l2']):.2g}; at 0 it is {_slope(results, 'GLM'):.2g} for the "
-        f"GLM and {_slope(results, 'no GLM'):.2g} without one, where clipped fields turn the wrong "
-        f"way (erratum E1, against lem:clipping_retains_convexity). "
-        f"Middle: there the paper's "
-        f"certificate is beaten at {int(beaten.sum())} of {len(steps)} releases; {last} steps "
-        f"after the deletion R_{config.order:g} is at least {proved[-1]:.2g} where it certifies "
-        f"{results['paper'][-1]:.2g}. plan_convex "
-        f"{'refuses' if results['refused'] else 'DOES NOT REFUSE'} this problem; the sum over "
-        f"steps of plan_composition {'holds' if held else 'IS REFUTED'} at "
-        f"{results['composition'][-1]:.2g} and to first order is what is true after learning. "
-        f"Right: the same stiff axes as a GLM: "
-        f"{'no release is shown to be beyond' if kept else 'SAMPLES ARE BEYOND'} the optimal "
-        f"certificate (no mark where nothing is shown). n = {config.n:,}, {config.seeds:,} seeds, "
-        f"half of them to choose a test; all lower limits hold together with confidence "
-        f"{config.confidence:g}."
-    )
+def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
+    """What samples prove against every certificate, and the slopes of the fields."""
+    holds = {"no GLM": "composition", "GLM": "optimal"}
+    against = []
+    for name, certificate in holds.items():
+        proved, certified = results[f"{name} proved"], results[certificate]
+        against += measured.rows(
+            [name] * len(proved),
+            results["steps"],
+            proved,
+            [f"plan_{'convex' if name == 'GLM' else 'composition'}"] * len(proved),
+            certified,
+            measured.verdicts(proved > certified),
+            results["paper"],
+            measured.verdicts(proved > results["paper"]),
+        )
+    refused = bool(results["refused"])
+    slopes = [
+        (name, float(results["l2"]), _slope(results, name), refused and name == "no GLM")
+        for name in holds
+    ]
+    return [
+        Table(
+            f"R_{config.order:g} of the two worlds, {config.seeds:,} seeds, confidence "
+            f"{config.confidence:g} in all",
+            (
+                *("loss", "steps since the deletion", "proved: at least", "plan"),
+                *("certified", "verdict", "paper's certificate", "verdict on the paper's"),
+            ),
+            against,
+        ),
+        Table(
+            "The mean clipped gradient along the axis",
+            ("loss", "slope that convexity asks for", "slope at 0", "plan_convex refuses"),
+            slopes,
+        ),
+    ]
 
 
 def _slope(results: dict[str, np.ndarray], name: str) -> float:

@@ -24,7 +24,7 @@ from dd_jax.interaction import Observation, Requester
 from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.losses.base import Loss
 from dd_jax.noisy_gd import mechanism
-from dd_jax.sweeps.deletion import LOSS, TRACED, Question, schedule, setting
+from dd_jax.sweeps.deletion import LOSS, TRACED, Question, planned_run, schedule
 from experiments.cache import Runner
 from experiments.measured import verdict
 from experiments.page import Table
@@ -261,7 +261,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     n, dim = train.features.shape
     budgets = (config.l2, config.eps_dp, config.eps_dd, config.order)
     asked = Question(config.dataset, n, dim, *budgets, requests=config.num_requests)
-    settings = [setting(asked, plan) for plan in plans.values()]
+    settings = [planned_run(asked, plan) for plan in plans.values()]
     edits = in_turn(train, config.num_requests, config.seed)
     stacked = databases(train, edits, config.every)
     optima = minima(dd.losses.logistic(), config.l2, stacked)

@@ -24,11 +24,31 @@ from dd_jax.intervals import simultaneous
 from dd_jax.oracles import linear
 from experiments import measured
 from experiments.cache import Runner
+from experiments.page import Table
 
 TITLE = "A secret state leaks over later releases"
+CAPTION = (
+    "Left: a curator that hides a tally of deleted records. Every release alone is close to "
+    "retraining, yet together they tell the deleted record, beyond what one release allows "
+    "(unlearning is not forgetting, thm:unlrn_vs_forget, as repaired in erratum E6); as stated the "
+    "advantage stops below that, however many are seen. Right: models published with noise while "
+    "training goes on without it leave their certificate; Noisy-GD, which hides nothing, stays "
+    "within it (deletion, thm:data_deletion_convex)."
+)
+NOTE = (
+    "Marks are measured, with exact intervals that hold all together with the stated confidence; "
+    "lines are exact; i is the request that deletes the record. A curator without the tally "
+    "releases the same in both worlds, and no test has an advantage. Right: linear loss; the "
+    "certificate is for all releases after the deletion together, as later ones are computed from "
+    "the first."
+)
 
 SECRET, STATELESS = "secret state", "Noisy-GD"
 CURATORS = {SECRET: mutants.secret_state, STATELESS: noisy_gd.mechanism}
+LOOKS = {
+    SECRET: (style.ORANGE, "s", style.DASHED, "hidden model"),
+    STATELESS: (style.BLUE, "o", style.SOLID, "nothing hidden"),
+}
 
 
 @dataclass(frozen=True)
@@ -124,91 +144,81 @@ def exact(config: Config, name: str) -> np.ndarray:
     return np.asarray(renyi.advantage_from_gdp(np.sqrt(squares / spread)))
 
 
+# --- what is shown --------------------------------------------------------------------------------
+
+
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Advantage over the number of releases seen after the deletion."""
     figure, (left, right) = style.panels(1, 2, height=4.2)
-    _counts(left, config, results)
-    seen = np.array(config.setting.seen)
-    looks = {
-        SECRET: (style.ORANGE, "s", style.DASHED, "hidden model"),
-        STATELESS: (style.BLUE, "o", style.SOLID, "Noisy-GD, nothing hidden"),
-    }
-    for name, (colour, marker, dashes, label) in looks.items():
+    _draw_counts(left, config, results)
+    seen = config.setting.seen
+    for name, (colour, marker, dashes, words) in LOOKS.items():
+        label = f"{words}: measured"
         measured.draw(right, seen, results, name, label=label, colour=colour, marker=marker)
-        line = results[f"{name} exact"]
-        right.plot(seen, line, color=colour, linestyle=dashes, label=f"{label}: exact")
-    certified = float(results["certified"])
-    right.axhline(
-        certified,
-        color=style.BLACK,
-        linestyle=style.DOTTED,
-        label="certified, all releases together",
-    )
-    right.set(xlabel="releases seen after the deletion", ylabel="advantage", ylim=(0, None))
-    right.set_title("linear loss, every release alone as certified", fontsize=10)
-    style.legend_below(right)
+        style.line(right, seen, results[f"{name} exact"], f"{words}: exact", colour, dashes)
+    label = "certified, all releases together"
+    style.line(right, None, results["certified"], label, dashes=style.DOTTED)
+    right.set(ylim=(0, None), title="linear loss, every release alone as certified")
+    for axis in (left, right):
+        axis.set(xlabel="releases seen after the deletion", ylabel="advantage of the best test")
+        style.legend_below(axis)
     return figure
 
 
-def _counts(axis: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
+def _draw_counts(axis: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
     looks = {REPAIRED: (style.ORANGE, "sD^"), AS_STATED: (style.BLUE, "ovx")}
+    strokes = (style.SOLID, style.DASHED, style.DOTTED)
+    seen = results["releases seen"]
     for variant, (colour, markers) in looks.items():
-        for request, marker, dashes in zip(
-            config.requests, markers, (style.SOLID, style.DASHED, style.DOTTED), strict=False
-        ):
-            name, seen = _count(variant, request), results["releases seen"]
-            label = f"{variant}, i = {request}"
+        for request, marker, dashes in zip(config.requests, markers, strokes, strict=False):
+            name, label = _count(variant, request), f"{variant}, i = {request}"
             measured.draw(axis, seen, results, name, label=label, colour=colour, marker=marker)
-            axis.plot(seen, results[f"{name} exact"], color=colour, linestyle=dashes)
-    one = float(results["one release allows"])
-    axis.axhline(one, color=style.BLACK, linestyle="-.", label="most that one release allows")
-    axis.set(
-        xscale="log",
-        xlabel="releases seen after the deletion",
-        ylabel="advantage of the best test",
-        ylim=(-0.1, 1.05),
-    )
-    title = f"secret count, every release within ε = {config.epsilon:g} of retraining"
-    axis.set_title(title, fontsize=10)
-    style.legend_below(axis)
+            style.line(axis, seen, results[f"{name} exact"], None, colour, dashes)
+    style.line(axis, None, results["one release allows"], "one release allows", dashes="-.")
+    axis.plot([], [], color=style.BLACK, label="exact (marks: measured)")
+    axis.set(xscale="log", ylim=(-0.1, 1.05))
+    axis.set_title(f"secret count, every release within ε = {config.epsilon:g} of retraining")
 
 
-def caption(config: Config, results: dict[str, np.ndarray]) -> str:
-    """What to see, with the numbers of this run."""
-    first = config.requests[0]
-    repaired, stated = (_count(variant, first) for variant in (REPAIRED, AS_STATED))
-    low, last = results[f"{repaired} low"][-1], results["releases seen"][-1]
-    one = float(results["one release allows"])
-    limit = float(results[f"{stated} limit"])
-    certified = float(results["certified"])
-    secret, honest = results[f"{SECRET} low"], results[f"{STATELESS} low"]
-    held = np.all(honest <= certified)
-    where = np.flatnonzero(secret > certified)
-    broken = (
-        f"beyond what is certified from {where[0] + 1} releases on"
-        if len(where)
-        else "not shown to be beyond what is certified with these seeds"
-    )
-    names = [_count(variant, i) for variant in (AS_STATED, REPAIRED) for i in config.requests]
-    misses = sum(_misses(results, name) for name in names)
-    return (
-        f"Left: a curator that counts and hides a tally of deleted records; lines are exact, marks "
-        f"measured ({misses} of the intervals miss their line). Repaired, the record deleted at "
-        f"request {first} is told with advantage at least {low:.3f} after {last:,} releases, "
-        f"{'beyond' if low > one else 'not shown to be beyond'} the {one:.3f} that one release "
-        f"allows: what thm:unlrn_vs_forget says. As stated it never exceeds "
-        f"{limit:.3f} at i = {first}, whatever the number of releases (erratum E6). A curator "
-        f"without the tally releases the same in both worlds, and no test has an advantage. "
-        f"Right: models published with noise while training goes on from the model without it, "
-        f"advantage up to {secret.max():.3f} at least, {broken}; Noisy-GD, whose state is what it "
-        f"publishes, {'is not shown to be beyond' if held else 'EXCEEDS'} the certified "
-        f"{certified:.3f} however many releases are seen (thm:data_deletion_convex). Intervals are "
-        f"exact and hold together with confidence {config.confidence:g} ({config.seeds:,} and "
-        f"{config.gd_seeds:,} seeds in each world)."
-    )
-
-
-def _misses(results: dict[str, np.ndarray], name: str) -> int:
-    """How many intervals do not contain the exact value, up to its rounding."""
-    value, low, high = (results[f"{name} {end}"] for end in ("exact", "low", "high"))
-    return int(np.sum((value < low - ROUNDING) | (value > high + ROUNDING)))
+def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
+    """What is told after the last release of each count, and after every release of Noisy-GD."""
+    ends, interval = ("", " low", " high", " exact"), ("measured", "low", "high", "exact")
+    one, last = float(results["one release allows"]), int(results["releases seen"][-1])
+    counts = []
+    for variant in (AS_STATED, REPAIRED):
+        for request in config.requests:
+            name = _count(variant, request)
+            found = [float(results[f"{name}{end}"][-1]) for end in ends]
+            inside = measured.contains(results, name, ROUNDING)
+            limit = results.get(f"{name} limit")
+            limit = None if limit is None else float(limit)
+            misses = int(np.sum(~inside))
+            counts.append((variant, request, *found, limit, found[1] > one, misses, len(inside)))
+    certified, curators = float(results["certified"]), []
+    for name, (*_, words) in LOOKS.items():
+        low, seen = results[f"{name} low"], config.setting.seen
+        curators += measured.rows(
+            [words] * len(seen),
+            seen,
+            *(results[f"{name}{end}"] for end in ends),
+            [certified] * len(seen),
+            measured.verdicts(low > certified),
+        )
+    together = f"confidence {config.confidence:g} in all"
+    return [
+        Table(
+            f"Secret count after {last:,} releases; {config.seeds:,} seeds, {together}",
+            (
+                *("variant", "deleted at request", *interval, "any number of releases at most"),
+                f"beyond the {one:.3f} of one release",
+                "intervals that miss the exact value",
+                "intervals",
+            ),
+            counts,
+        ),
+        Table(
+            f"Advantage after each release; {config.gd_seeds:,} seeds in each world, {together}",
+            ("curator", "releases seen", *interval, "certified", "verdict"),
+            curators,
+        ),
+    ]

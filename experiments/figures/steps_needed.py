@@ -7,15 +7,15 @@ certificates' own numbers, and none of them depends on n.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dd_jax.baselines import langevin_steps, pnsgd_passes, request_steps
-from dd_jax.baselines.calibration import root_slope
+from dd_jax.baselines import langevin, pnsgd
+from dd_jax.baselines.base import root_slope
 from dd_jax.cli import style
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.plans import Plan, plan_convex
@@ -172,20 +172,16 @@ def steps(accountant: str, problem: Problem, budget: Budget) -> float:
         return plan(accountant, problem, budget, variance).delete_steps
     if budget.delta is None:
         return _published_at_order(accountant, problem, budget, variance)
-    case = request_steps.setting(
-        problem.constants,
-        n=N,
-        epsilon=budget.eps_dd,
-        delta=budget.delta,
-        noise_variance=variance,
-        learn_steps=1,
-        requests=1,
-        edits_per_request=1,
-        step_size=problem.step_size,
-    )
+    asked = {
+        "n": N,
+        "epsilon": budget.eps_dd,
+        "delta": budget.delta,
+        "noise_variance": variance,
+        "step_size": problem.step_size,
+    }
     if accountant == "Langevin":
-        return langevin_steps.published_steps(case)[0][0]
-    return pnsgd_passes.passes(case, N, None)[0][0]
+        return langevin.calibrate(problem.constants, learn_steps=1, **asked).delete_steps
+    return pnsgd.calibrate(problem.constants, learn_epochs=1, batch_size=N, **asked).delete_steps
 
 
 def largest_move(accountant: str, kappa: float) -> float:
@@ -197,11 +193,14 @@ def largest_move(accountant: str, kappa: float) -> float:
 def _published_at_order(accountant: str, problem: Problem, budget: Budget, variance: float) -> int:
     """The least K ≥ 1 for which a peer's published bound at order q is within ε_dd."""
     order, rate = budget.linear[0], problem.step_size * L2
+    run = langevin.run_of(
+        problem.constants, n=N, noise_variance=variance, step_size=problem.step_size
+    )
     if accountant == "Langevin":
-        start = langevin_steps.privacy_renyi(order, LIPSCHITZ, L2, variance, N)
+        start = langevin.privacy_renyi(replace(run, order=order))
         exponent = rate / order
     else:
-        far = pnsgd_passes.batch_distance(LIPSCHITZ, problem.step_size, 1 - rate, N, 1)
+        far = pnsgd.batch_distance(run, N)
         start = order * far**2 / (2 * problem.step_size * variance)
         exponent = -2 * math.log1p(-rate)
     needed = math.log(start / budget.eps_dd) / exponent
@@ -323,11 +322,11 @@ def _comparison(results: dict[str, np.ndarray]) -> Table:
         noise = results.get(f"noise over κ: {name}", np.full(1, math.nan))
         panels = [f"steps over {axis}" for axis in ("κ", "ε_dd", "ηM")]
         # At its own noise the optimal accountant answers another question.
-        fewer = name != OWN and any(
-            np.any(results[f"{panel}: {name}"] < results[f"{panel}: optimal"]) for panel in panels
-        )
-        verdict = None if name in (OWN, "optimal") else ("yes" if fewer else "no")
-        rows.append((name, int(over_kappa[-1]), power, noise.min(), noise.max(), verdict))
+        fewer = None
+        if name not in (OWN, "optimal"):
+            pairs = [(results[f"{p}: {name}"], results[f"{p}: optimal"]) for p in panels]
+            fewer = any(np.any(theirs < optimal) for theirs, optimal in pairs)
+        rows.append((name, int(over_kappa[-1]), power, noise.min(), noise.max(), fewer))
     columns = (
         "accountant",
         f"K_U at κ = {results['κ'][-1]:,.0f}",

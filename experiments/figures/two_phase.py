@@ -20,7 +20,7 @@ from matplotlib.markers import CARETUP
 import dd_jax as dd
 from dd_jax import losses
 from dd_jax.audit import bounds as lower_bounds
-from dd_jax.audit.estimates import estimated_renyi_gaussian_fit
+from dd_jax.audit.bounds import estimated_renyi_gaussian_fit
 from dd_jax.cli import style
 from dd_jax.guarantees import convex
 from dd_jax.oracles import gaussian

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dd_jax.attacks import separation
-from dd_jax.audit.event_bounds import coin_divergence
+from dd_jax.audit.bounds import coin_divergence
 from dd_jax.errors import InputError
 from dd_jax.intervals import clopper_pearson
 

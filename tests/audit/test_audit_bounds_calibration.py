@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dd_jax.audit import bounds, calibration
-from dd_jax.audit.calibration import METHODS, PAIRS, atoms, coverage
+from dd_jax.audit import bounds, power
+from dd_jax.audit.power import PAIRS, REPLAYED, atoms, coverage
 from dd_jax.errors import InputError
 from dd_jax.intervals import clopper_pearson
 
@@ -14,7 +14,7 @@ from dd_jax.intervals import clopper_pearson
     ("method", "pair"),
     [
         (method, pair)
-        for method in METHODS
+        for method in REPLAYED
         for pair in ("shift, R₂ = 1", "three atoms")
         # The joint limits' coverage is also proved by enumeration, with atoms of every size.
         if pair != "three atoms" or "independent" not in method
@@ -33,7 +33,7 @@ def test_the_replays_notice_a_bound_that_is_too_high(monkeypatch):
         arms = (test_present, test_absent) * 2
         return bounds.advantage(*arms, confidence=0.3)
 
-    monkeypatch.setitem(METHODS, "advantage", (careless, None))
+    monkeypatch.setitem(REPLAYED, "advantage", (careless, None))
     assert coverage("advantage", "equal", replays=300).low > 0.05
 
 
@@ -44,7 +44,7 @@ def test_the_estimate_is_an_exact_proportion(monkeypatch):
         found = bounds.advantage(*parts, confidence=confidence)
         return found._replace(value=1.0 if next(alarms) else 0.0)
 
-    monkeypatch.setitem(METHODS, "advantage", (every_other, None))
+    monkeypatch.setitem(REPLAYED, "advantage", (every_other, None))
     found = coverage("advantage", "shift, R₂ = 1", replays=40)
     assert (found.value, found.low, found.high) == (0.5, *clopper_pearson(20, 40, 0.95))
 
@@ -55,7 +55,7 @@ def test_what_is_no_number_is_a_false_alarm(monkeypatch):
     def broken(*parts, confidence):
         return bounds.advantage(*parts, confidence=confidence)._replace(value=next(values))
 
-    monkeypatch.setitem(METHODS, "advantage", (broken, None))
+    monkeypatch.setitem(REPLAYED, "advantage", (broken, None))
     assert coverage("advantage", "shift, R₂ = 1", replays=4).value == 0.5
 
 
@@ -83,8 +83,8 @@ def test_the_truth_of_atoms_by_hand(method, parameter, expected):
 
 
 def test_the_truth_of_atoms_is_what_very_many_seeds_approach():
-    for method, (bound, name) in METHODS.items():
-        setting = {} if name is None else {name: calibration.DEFAULTS[name]}
+    for method, (bound, name) in REPLAYED.items():
+        setting = {} if name is None else {name: power.DEFAULTS[name]}
         truth = PAIRS["three atoms"].truth(method.split(",")[0], setting.get(name, 0.0))
         counts = np.array([3, 3, 4]) * 10**5, np.array([5, 3, 2]) * 10**5
         arms = [np.repeat([0.0, 1.0, 2.0], count) for count in counts]
@@ -94,8 +94,8 @@ def test_the_truth_of_atoms_is_what_very_many_seeds_approach():
 
 
 def test_the_table_tells_sound_bounds_from_a_plug_in(monkeypatch):
-    rows = calibration.table(replays=20, seeds=400)
-    assert len(rows) == len(calibration.TABLE_PAIRS) * len(METHODS) + 1
+    rows = power.table(replays=20, seeds=400)
+    assert len(rows) == len(power.TABLE_PAIRS) * len(REPLAYED) + 1
     assert all(row.sound for row in rows)
     said = {(row.bound, row.pair): row.positive for row in rows}
     assert said["gaussian_mu", "shift, R₂ = 1"] > 0.9  # it is not silent where it may be
@@ -107,34 +107,34 @@ def test_the_table_tells_sound_bounds_from_a_plug_in(monkeypatch):
         )
         return found._replace(value=np.mean(test_present > 0.5) - np.mean(test_absent > 0.5))
 
-    for name in set(METHODS) - {"advantage"}:
-        monkeypatch.delitem(METHODS, name)
-    monkeypatch.setitem(METHODS, "advantage", (plug_in, None))
-    rows = calibration.table(replays=40, seeds=400)
+    for name in set(REPLAYED) - {"advantage"}:
+        monkeypatch.delitem(REPLAYED, name)
+    monkeypatch.setitem(REPLAYED, "advantage", (plug_in, None))
+    rows = power.table(replays=40, seeds=400)
     unsound = {row.pair for row in rows if not row.sound}
     assert {"equal", "shift, R₂ = 1"} <= unsound
     assert "sound" in rows[0].to_dict()
 
 
 def test_the_table_notices_a_law_that_is_not_the_stated_one(monkeypatch):
-    real = calibration.exact_law.gaussian_law
+    real = power.exact_law.gaussian_law
     monkeypatch.setattr(
-        calibration.exact_law,
+        power.exact_law,
         "gaussian_law",
         lambda present, absent, shift, variance, *, confidence: real(
             present, absent, shift + 0.5, variance, confidence=confidence
         ),
     )
-    for name in set(METHODS) - {"advantage"}:
-        monkeypatch.delitem(METHODS, name)
-    (row,) = [r for r in calibration.table(replays=20, seeds=400) if r.bound == "gaussian_law"]
+    for name in set(REPLAYED) - {"advantage"}:
+        monkeypatch.delitem(REPLAYED, name)
+    (row,) = [r for r in power.table(replays=20, seeds=400) if r.bound == "gaussian_law"]
     assert not row.sound
 
 
 @pytest.mark.parametrize("change", [{"replays": 0}, {"seeds": 3}, {"confidence": 1.0}])
 def test_a_table_that_cannot_be_made_is_refused(change):
     with pytest.raises(InputError):
-        calibration.table(**change)
+        power.table(**change)
 
 
 def test_unknown_names_are_refused():

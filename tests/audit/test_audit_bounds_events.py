@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dd_jax.audit import bounds, event_bounds, joint_limits, tails
-from dd_jax.audit.calibration import shifted_normals
+from dd_jax.audit import bounds, tails
+from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 from dd_jax.intervals import clopper_pearson
@@ -71,10 +71,10 @@ def test_independent_arms_by_hand_with_the_weights_of_part_a():
     """Part B has rates of its own, which may not touch the weights."""
     arms = (coins(9, 10), coins(1, 10), coins(150, 300), coins(20, 77))
     found = bounds.advantage(*arms, confidence=0.95, independent=True)
-    weights = joint_limits.best_weights(event_bounds.difference, (0.9, 0.1), (300, 77))
-    other = joint_limits.best_weights(event_bounds.difference, (150 / 300, 20 / 77), (300, 77))
+    weights = tails.best_weights(bounds.difference, (0.9, 0.1), (300, 77))
+    other = tails.best_weights(bounds.difference, (150 / 300, 20 / 77), (300, 77))
     assert weights[0] / weights[1] != pytest.approx(other[0] / other[1], rel=1e-3)
-    low, high = joint_limits.corners((150, 20), (300, 77), weights, 0.95)
+    low, high = tails.corners((150, 20), (300, 77), weights, 0.95)
     assert found.value == pytest.approx(np.min(low - high), rel=1e-12)
     assert found.value > 0
 
@@ -131,23 +131,23 @@ def test_no_hit_or_all_hits_give_a_number_and_show_nothing(bound, setting, indep
 def test_the_ends_of_each_value_show_no_more_than_is_true():
     """(P(E), Q(E)) = (0, 0), (1, 1), (0, 1), (δ, 0), (δ/2, 0), (1, 0)."""
     likely, unlikely = np.array([0, 1, 0, 0.1, 0.05, 1]), np.array([0, 1, 1, 0, 0, 0.0])
-    ratio = event_bounds.log_excess_ratio(likely, unlikely, delta=0.1)
+    ratio = bounds.log_excess_ratio(likely, unlikely, delta=0.1)
     np.testing.assert_array_equal(ratio[[0, 2, 3, 4, 5]], [-np.inf] * 4 + [np.inf])
     assert ratio[1] == pytest.approx(np.log(0.9))
-    shift = event_bounds.normal_shift(likely, unlikely)
+    shift = bounds.normal_shift(likely, unlikely)
     np.testing.assert_array_equal(shift[:3], [-np.inf] * 3)
     assert np.all((shift[3:] > 30) & (shift[3:] < 50))
-    mass = event_bounds.excess_mass(likely, unlikely, epsilon=0.5)
+    mass = bounds.excess_mass(likely, unlikely, epsilon=0.5)
     np.testing.assert_allclose(mass, likely - np.exp(0.5) * unlikely)
 
 
 def test_divergence_of_two_coins():
     heads, tails = stats.norm.cdf(0.5), stats.norm.cdf(-0.5)
-    assert event_bounds.coin_divergence(heads, tails, order=2.0) == pytest.approx(0.523, abs=5e-4)
+    assert bounds.coin_divergence(heads, tails, order=2.0) == pytest.approx(0.523, abs=5e-4)
     expected = np.log(0.7**3 / 0.2**2 + 0.3**3 / 0.8**2) / 2
-    assert event_bounds.coin_divergence(0.7, 0.2, order=3.0) == pytest.approx(expected)
-    assert event_bounds.coin_divergence(0.2, 0.7, order=2.0) == 0
-    assert event_bounds.coin_divergence(1.0, 0.25, order=2.0) == pytest.approx(np.log(4))
+    assert bounds.coin_divergence(0.7, 0.2, order=3.0) == pytest.approx(expected)
+    assert bounds.coin_divergence(0.2, 0.7, order=2.0) == 0
+    assert bounds.coin_divergence(1.0, 0.25, order=2.0) == pytest.approx(np.log(4))
 
 
 def test_carrying_mu_to_the_divergence():

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from dd_jax.audit import bin_bounds, bounds, tails, variational_bound
-from dd_jax.audit.calibration import shifted_normals
+from dd_jax.audit import bounds, tails
+from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
 
 
@@ -65,7 +65,7 @@ def test_the_hull_solves_the_convex_programme(order):
     ]
     for low, high in cases:
         low, high = np.array(low), np.array(high)
-        exact = bin_bounds.least_divergence(order, low, high)
+        exact = bounds.least_divergence(order, low, high)
         assert exact == pytest.approx(minimise(order, low, high), abs=2e-5)
 
 
@@ -77,24 +77,24 @@ def test_no_feasible_pair_of_laws_beats_the_dual(case, weights, order):
     p, s = (np.array(part[: m + 1]) / sum(part[: m + 1]) for part in (weights[:5], weights[5:]))
     low, high = np.minimum(low, np.cumsum(p)[:-1]), np.maximum(high, np.cumsum(s)[:-1])
     divergence = np.log(np.sum(p**order * s ** (1 - order))) / (order - 1)
-    assert bin_bounds.least_divergence(order, low, high) <= divergence + 1e-9
+    assert bounds.least_divergence(order, low, high) <= divergence + 1e-9
 
 
 @given(limits, st.floats(1.1, 10), st.lists(st.floats(0, 5), min_size=5, max_size=5))
 def test_any_falling_ratios_give_a_lower_bound_and_the_hulls_slopes_the_best(case, order, ratios):
     low, high = (np.sort(values) for values in case)
-    across, up = bin_bounds.majorant(low, high)
+    across, up = bounds.majorant(low, high)
     ratios = np.sort(ratios)[::-1][: len(up) - 1]
     primal = np.log(np.sum(np.diff(up) ** order * np.diff(across) ** (1 - order)))
-    best = bin_bounds.least_divergence(order, low, high) * (order - 1)
+    best = bounds.least_divergence(order, low, high) * (order - 1)
     assert best == pytest.approx(primal, abs=1e-9)
-    assert bin_bounds.dual_bound(order, ratios, across, up) <= best + 1e-9
+    assert bounds.dual_bound(order, ratios, across, up) <= best + 1e-9
 
 
 @given(limits)
 def test_the_majorant_is_concave_and_above_every_point(case):
     low, high = case
-    across, up = bin_bounds.majorant(low, high)
+    across, up = bounds.majorant(low, high)
     assert (across[0], up[0], across[-1], up[-1]) == (0, 0, 1, 1)
     slopes = np.diff(up) / np.diff(across)
     assert np.all(np.diff(slopes) <= 1e-9)
@@ -102,7 +102,7 @@ def test_the_majorant_is_concave_and_above_every_point(case):
 
 
 def test_limits_at_the_ends_are_no_vertices():
-    across, up = bin_bounds.majorant(np.array([0.0, 0.4]), np.array([0.3, 1.0]))
+    across, up = bounds.majorant(np.array([0.0, 0.4]), np.array([0.3, 1.0]))
     np.testing.assert_array_equal(across, [0, 1])
     np.testing.assert_array_equal(up, [0, 1])
 
@@ -111,8 +111,8 @@ def test_limits_at_the_ends_are_no_vertices():
 def test_the_best_path_is_found(stops):
     across = np.array([0, 0.05, 0.2, 0.4, 0.7, 1])
     up = np.array([0, 0.3, 0.6, 0.8, 0.95, 1])
-    logs = bin_bounds.segment_logs(2.0, across, up)
-    value, path = bin_bounds.best_path(logs, stops)
+    logs = bounds.segment_logs(2.0, across, up)
+    value, path = bounds.best_path(logs, stops)
 
     def total(inner):
         whole = [0, *inner, 5]
@@ -124,8 +124,8 @@ def test_the_best_path_is_found(stops):
 
 
 def test_more_stops_than_points_are_not_taken():
-    logs = bin_bounds.segment_logs(2.0, np.array([0, 0.2, 1]), np.array([0, 0.6, 1]))
-    assert bin_bounds.best_path(logs, 9)[1] == [1]
+    logs = bounds.segment_logs(2.0, np.array([0, 0.2, 1]), np.array([0, 0.6, 1]))
+    assert bounds.best_path(logs, 9)[1] == [1]
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_asking_for_many_bins_needs_more_seeds():
 def test_the_width_is_that_of_maurer_and_pontil():
     values, counts = np.array([0.0, 0.25, 1.0]), np.array([3, 5, 2])
     sample = np.repeat(values, counts)
-    width = variational_bound.bernstein_width(values, counts / 10, 10, np.log(2 / 0.01))
+    width = bounds.bernstein_width(values, counts / 10, 10, np.log(2 / 0.01))
     expected = np.sqrt(2 * sample.var(ddof=1) * np.log(200) / 10) + 7 * np.log(200) / (3 * 9)
     assert width == pytest.approx(expected)
 
@@ -188,20 +188,20 @@ def test_the_best_critic_attains_the_divergence(order):
     truth = np.log(np.sum(p**order * s ** (1 - order))) / (order - 1)
     best = np.log(p / s) - np.log(p / s).max()
     sizes = (10**14, 10**14)
-    found = variational_bound.critic_bound(best, p, s, sizes, order, 0.95)
+    found = bounds.critic_bound(best, p, s, sizes, order, 0.95)
     assert found == pytest.approx(truth, rel=1e-4)
     assert found < truth
     for factor in (0.5, 1.3):
-        assert variational_bound.critic_bound(best * factor, p, s, sizes, order, 0.95) < found
+        assert bounds.critic_bound(best * factor, p, s, sizes, order, 0.95) < found
 
 
 def test_each_arm_of_the_critic_takes_half_of_the_risk():
     values = np.log([1.0, 0.5])
     p, s = np.array([0.7, 0.3]), np.array([0.4, 0.6])
-    found = variational_bound.critic_bound(values, p, s, (1000, 2000), 2.0, 0.9)
+    found = bounds.critic_bound(values, p, s, (1000, 2000), 2.0, 0.9)
     first, second = np.array([1.0, 0.5]), np.array([1.0, 0.25])
-    low = p @ first - variational_bound.bernstein_width(first, p, 1000, np.log(2 / 0.05))
-    high = s @ second + variational_bound.bernstein_width(second, s, 2000, np.log(2 / 0.05))
+    low = p @ first - bounds.bernstein_width(first, p, 1000, np.log(2 / 0.05))
+    high = s @ second + bounds.bernstein_width(second, s, 2000, np.log(2 / 0.05))
     assert found == pytest.approx(2 * np.log(low) - np.log(high))
 
 
@@ -223,10 +223,10 @@ def test_an_order_at_which_rounding_would_count_is_refused(bound):
 
 @pytest.mark.parametrize("order", [1.2, 2.0, 30.0])
 def test_the_fewest_seeds_of_the_critic_can_show_something(order):
-    least = variational_bound.fewest_seeds(order, 0.95)
+    least = bounds.fewest_critic_seeds(order, 0.95)
     shown = []
     for seeds in (least - 1, least):
         values = np.array([0.0, -700.0 / order])
         arms = np.array([1.0, 0.0]), np.array([0.0, 1.0])
-        shown.append(variational_bound.critic_bound(values, *arms, (seeds, seeds), order, 0.95) > 0)
+        shown.append(bounds.critic_bound(values, *arms, (seeds, seeds), order, 0.95) > 0)
     assert shown == [False, True]

@@ -14,8 +14,7 @@ from dd_jax.audit import (
     audit,
     of_certificate,
 )
-from dd_jax.audit.claims import claim_list
-from dd_jax.audit.gates import gates_for
+from dd_jax.audit.claims import claim_list, gates_for
 from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 

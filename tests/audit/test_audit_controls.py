@@ -9,7 +9,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.audit import controls_mutants as mutants
-from dd_jax.audit.claims import GaussianClaim
+from dd_jax.audit.claims import GaussianClaim, gates_for
 from dd_jax.audit.controls import CONTROLS, ControlRow, judge, run_controls
 from dd_jax.audit.controls_settings import (
     DELETE_STEPS,
@@ -18,7 +18,6 @@ from dd_jax.audit.controls_settings import (
     Law,
     Setting,
 )
-from dd_jax.audit.gates import gates_for
 from dd_jax.audit.samples import paired
 from dd_jax.guarantees import convex, renyi
 from dd_jax.intervals import proportion

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dd_jax.audit import estimates
-from dd_jax.audit.types import LowerBound
+from dd_jax.audit import bounds
+from dd_jax.audit.bounds import LowerBound
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 
@@ -16,33 +16,33 @@ def arms(seed=0, seeds=20_000, shift=(0.6, -0.3), scale=(1.0, 1.0)):
 
 def test_a_gaussian_fit_is_the_formula_at_the_samples_moments():
     present, absent = arms(scale=(0.8, 1.1))
-    found = estimates.estimated_renyi_gaussian_fit(present, absent, order=3)
+    found = bounds.estimated_renyi_gaussian_fit(present, absent, order=3)
     moments = [m for arm in (present, absent) for m in (arm.mean(0), np.cov(arm.T))]
     assert found.value == pytest.approx(renyi.renyi_gaussian(3, *moments))
     exact = renyi.renyi_gaussian(3, [0.6, -0.3], np.diag([0.64, 1.21]), [0, 0], np.eye(2))
     assert found.value == pytest.approx(exact, rel=0.1)
-    swapped = estimates.estimated_renyi_gaussian_fit(absent, present, order=3)
+    swapped = bounds.estimated_renyi_gaussian_fit(absent, present, order=3)
     assert abs(swapped.value - found.value) > 0.1
 
 
 def test_nearest_neighbours_are_near_the_divergence():
-    found = estimates.estimated_kl_nearest_neighbours(*arms(1), neighbours=10)
+    found = bounds.estimated_kl_nearest_neighbours(*arms(1), neighbours=10)
     assert found.value == pytest.approx((0.6**2 + 0.3**2) / 2, abs=0.04)
     line = [arm[:, 0] for arm in arms(2, shift=(1.0, 0.0), scale=(0.5, 1.0))]
     exact = -np.log(0.5) + (0.25 + 1 - 1) / 2
-    assert estimates.estimated_kl_nearest_neighbours(*line).value == pytest.approx(exact, abs=0.05)
+    assert bounds.estimated_kl_nearest_neighbours(*line).value == pytest.approx(exact, abs=0.05)
 
 
 def test_the_sample_sizes_may_differ():
     present, absent = arms(3)
-    found = estimates.estimated_kl_nearest_neighbours(present, absent[:5000])
+    found = bounds.estimated_kl_nearest_neighbours(present, absent[:5000])
     assert found.value == pytest.approx(0.225, abs=0.06)
 
 
 def test_an_estimate_says_that_it_is_no_bound():
     for found in (
-        estimates.estimated_renyi_gaussian_fit(*arms(seeds=50), order=2),
-        estimates.estimated_kl_nearest_neighbours(*arms(seeds=50), neighbours=1),
+        bounds.estimated_renyi_gaussian_fit(*arms(seeds=50), order=2),
+        bounds.estimated_kl_nearest_neighbours(*arms(seeds=50), neighbours=1),
     ):
         assert not isinstance(found, LowerBound)
         assert type(found).__name__ == "Estimated"
@@ -54,17 +54,17 @@ def test_an_estimate_says_that_it_is_no_bound():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: estimates.estimated_renyi_gaussian_fit([1.0], [2.0], order=2), "shapes"),
+        (lambda: bounds.estimated_renyi_gaussian_fit([1.0], [2.0], order=2), "shapes"),
         (
-            lambda: estimates.estimated_renyi_gaussian_fit(np.eye(2), np.eye(2), order=2),
+            lambda: bounds.estimated_renyi_gaussian_fit(np.eye(2), np.eye(2), order=2),
             "more seeds",
         ),
-        (lambda: estimates.estimated_renyi_gaussian_fit(*arms(seeds=9), order=1), "order"),
-        (lambda: estimates.estimated_kl_nearest_neighbours(np.ones(9), np.ones(9)), "equal"),
-        (lambda: estimates.estimated_kl_nearest_neighbours(np.arange(3), np.arange(3.0)), "1 to 2"),
-        (lambda: estimates.estimated_kl_nearest_neighbours([1, np.nan], [1, 2]), "present"),
-        (lambda: estimates.estimated_kl_nearest_neighbours([1, np.inf], [1, 2]), "infinite"),
-        (lambda: estimates.estimated_kl_nearest_neighbours(np.ones((4, 2)), np.ones(4)), "shapes"),
+        (lambda: bounds.estimated_renyi_gaussian_fit(*arms(seeds=9), order=1), "order"),
+        (lambda: bounds.estimated_kl_nearest_neighbours(np.ones(9), np.ones(9)), "equal"),
+        (lambda: bounds.estimated_kl_nearest_neighbours(np.arange(3), np.arange(3.0)), "1 to 2"),
+        (lambda: bounds.estimated_kl_nearest_neighbours([1, np.nan], [1, 2]), "present"),
+        (lambda: bounds.estimated_kl_nearest_neighbours([1, np.inf], [1, 2]), "infinite"),
+        (lambda: bounds.estimated_kl_nearest_neighbours(np.ones((4, 2)), np.ones(4)), "shapes"),
     ],
 )
 def test_bad_input_is_refused(call, message):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dd_jax.audit import AdvantageClaim, GaussianClaim, RenyiClaim, audit, bounds, joint_limits
+from dd_jax.audit import AdvantageClaim, GaussianClaim, RenyiClaim, audit, bounds, tails
 from dd_jax.audit import power as audit_power
-from dd_jax.audit.calibration import shifted_normals
-from dd_jax.audit.event_bounds import difference, normal_shift
+from dd_jax.audit.bounds import difference, normal_shift
+from dd_jax.audit.power import shifted_normals
 
 ALPHA = 0.2
 TRIALS = (9, 14)
@@ -21,7 +21,7 @@ def boxes():
     """The corners for every outcome of two small arms, by weights."""
     outcomes = itertools.product(range(TRIALS[0] + 1), range(TRIALS[1] + 1))
     return {
-        (weights, outcome): joint_limits.corners(outcome, TRIALS, weights, 1 - ALPHA)
+        (weights, outcome): tails.corners(outcome, TRIALS, weights, 1 - ALPHA)
         for outcome in outcomes
         for weights in WEIGHTS
     }
@@ -53,14 +53,14 @@ def test_arms_that_are_unlucky_together_break_it():
     chance = sum(
         stats.binom.pmf(hits, 200, rate)
         for hits in range(201)
-        if misses(joint_limits.corners((hits, 200 - hits), trials, (1, 1), 0.95), rate, rate)
+        if misses(tails.corners((hits, 200 - hits), trials, (1, 1), 0.95), rate, rate)
     )
     assert chance > 0.08
 
 
 def test_both_outer_limits_are_among_the_corners():
-    low, high = joint_limits.corners((30, 10), (50, 50), (1, 1), 0.95)
-    tail = joint_limits.OUTER * 0.05
+    low, high = tails.corners((30, 10), (50, 50), (1, 1), 0.95)
+    tail = tails.OUTER * 0.05
     assert min(low) == pytest.approx(stats.beta.ppf(tail, 30, 21))
     assert max(high) == pytest.approx(stats.beta.isf(tail, 11, 40))
     assert np.all(np.diff(low) <= 0)
@@ -75,11 +75,9 @@ def test_the_boxes_cover_the_region_and_little_more(weights):
     little further out is none; a common factor of the weights changes nothing.
     """
     hits, trials, alpha = (30, 10), (50, 60), 0.05
-    outer, joint = (
-        stats.norm.isf(risk * alpha) for risk in (joint_limits.OUTER, 1 - 2 * joint_limits.OUTER)
-    )
+    outer, joint = (stats.norm.isf(risk * alpha) for risk in (tails.OUTER, 1 - 2 * tails.OUTER))
     own, other = np.array(weights) / np.hypot(*weights)
-    boxes = joint_limits.corners(hits, trials, weights, 1 - alpha)
+    boxes = tails.corners(hits, trials, weights, 1 - alpha)
 
     def at(evidence: float, against: float) -> tuple[float, float]:
         """Where the two exact tests show this much evidence."""
@@ -92,21 +90,21 @@ def test_the_boxes_cover_the_region_and_little_more(weights):
         against = min((joint - own * evidence) / other, outer)
         assert not misses(boxes, *at(evidence, against))
     equal = joint / (own + other)
-    two_boxes = 2 * (outer - start) / joint_limits.BOXES
+    two_boxes = 2 * (outer - start) / tails.BOXES
     assert misses(boxes, *at(equal + two_boxes, equal))
     for factor in (0.1, 30.0):
         scaled = (factor * weights[0], factor * weights[1])
-        np.testing.assert_allclose(joint_limits.corners(hits, trials, scaled, 1 - alpha), boxes)
+        np.testing.assert_allclose(tails.corners(hits, trials, scaled, 1 - alpha), boxes)
 
 
 def test_weights_follow_what_each_arm_moves():
-    assert joint_limits.best_weights(difference, (0.5, 0.5), (100, 100)) == pytest.approx(
+    assert tails.best_weights(difference, (0.5, 0.5), (100, 100)) == pytest.approx(
         (np.sqrt(0.5), np.sqrt(0.5)), rel=1e-4
     )
-    own, other = joint_limits.best_weights(difference, (0.5, 0.5), (100, 400))
+    own, other = tails.best_weights(difference, (0.5, 0.5), (100, 400))
     assert own / other == pytest.approx(2, rel=1e-2)
     # Nothing moves where the value is flat.
-    flat = joint_limits.best_weights(lambda p, s: np.zeros_like(p), (0.5, 0.5), (100, 100))
+    flat = tails.best_weights(lambda p, s: np.zeros_like(p), (0.5, 0.5), (100, 100))
     assert flat == (1.0, 1.0)
 
 
@@ -152,11 +150,11 @@ def test_a_power_without_spread_is_all_or_nothing():
     def flat(present, absent):
         return 1.0 + 0 * (present + absent)
 
-    assert joint_limits.chance_beyond(flat, 0.5, (0.5, 0.5), (10, 10), 0.9) == 1.0
-    assert joint_limits.chance_beyond(flat, 2.0, (0.5, 0.5), (10, 10), 0.9) == 0.0
-    assert joint_limits.chance_beyond(
-        normal_shift, 0.0, (0.5, 0.5), (10**6, 10**6), 0.9
-    ) == pytest.approx(0.1, abs=1e-3)
+    assert tails.chance_beyond(flat, 0.5, (0.5, 0.5), (10, 10), 0.9) == 1.0
+    assert tails.chance_beyond(flat, 2.0, (0.5, 0.5), (10, 10), 0.9) == 0.0
+    assert tails.chance_beyond(normal_shift, 0.0, (0.5, 0.5), (10**6, 10**6), 0.9) == pytest.approx(
+        0.1, abs=1e-3
+    )
 
 
 def test_audit_uses_it_for_gates_of_one_event_only():

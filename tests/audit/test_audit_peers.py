@@ -6,7 +6,7 @@ import pytest
 from dp_accounting import pld, rdp
 from scipy import special
 
-from dd_jax.audit import bounds, calibration, event_bounds, tails
+from dd_jax.audit import bounds, power, tails
 from dd_jax.guarantees import renyi
 
 MU, CONFIDENCE = 0.8, 0.95
@@ -14,7 +14,7 @@ MU, CONFIDENCE = 0.8, 0.95
 
 @pytest.fixture(scope="module")
 def sample():
-    present, absent = (arm[0] for arm in calibration.shifted_normals(MU).draw((1, 5000), 0))
+    present, absent = (arm[0] for arm in power.shifted_normals(MU).draw((1, 5000), 0))
     return present[:1000], absent[:1000], present[1000:], absent[1000:]
 
 
@@ -28,9 +28,7 @@ def test_the_best_event_is_dp_accountings_hockey_stick():
     z = np.linspace(-8, 8, 40_001)
     for mu in (0.3, 1.0, 2.5):
         for epsilon in (0.0, 0.5, 2.0):
-            events = event_bounds.excess_mass(
-                special.ndtr(mu - z), special.ndtr(-z), epsilon=epsilon
-            )
+            events = bounds.excess_mass(special.ndtr(mu - z), special.ndtr(-z), epsilon=epsilon)
             theirs = gaussian_mechanism(mu).get_delta_for_epsilon(epsilon)
             assert np.max(events) == pytest.approx(theirs, rel=1e-5)
             assert renyi.gdp_delta(mu, epsilon) == pytest.approx(theirs, rel=1e-6)
@@ -88,11 +86,11 @@ def test_jax_privacys_auditor_finds_the_same_epsilon(auditing, delta, both_ways)
 
 def test_jax_privacys_auditor_agrees_on_continuous_scores(auditing, sample):
     """At the threshold that part A chose; theirs counts scores at the threshold as positive."""
-    value = event_bounds.both_or_one(
-        lambda p, s: event_bounds.log_excess_ratio(p, s, delta=0.01), both_ways=True
+    value = bounds.both_or_one(
+        lambda p, s: bounds.log_excess_ratio(p, s, delta=0.01), both_ways=True
     )
     seen = tails.view(tails.parts(*sample, CONFIDENCE))
-    threshold = seen.thresholds[event_bounds.choose(seen, value, CONFIDENCE)]
+    threshold = seen.thresholds[bounds.choose_event(seen, value, CONFIDENCE)]
     auditor = auditing.CanaryScoreAuditor(*sample[2:])
     theirs = auditor.epsilon_clopper_pearson(
         1 - CONFIDENCE,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from dd_jax.audit import bounds, event_bounds, power, tails
-from dd_jax.audit.calibration import shifted_normals
+from dd_jax.audit import bounds, power, tails
+from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 
@@ -18,7 +18,7 @@ def test_the_probability_of_refuting_is_the_sum_over_all_outcomes():
     low, high = tails.lower_limit(hits, n, 0.05), tails.upper_limit(hits, n, 0.05)
     chances = np.outer(stats.binom.pmf(hits, n, rates[0]), stats.binom.pmf(hits, n, rates[1]))
     expected = np.sum(chances * (low[:, None] - high[None, :] > claim))
-    found = power.refutation_probability(event_bounds.difference, claim, rates, n, confidence)
+    found = power.refutation_probability(bounds.difference, claim, rates, n, confidence)
     assert found == pytest.approx(expected, abs=1e-9)
     assert 0.2 < found < 0.8
 
@@ -31,7 +31,7 @@ def test_grouping_counts_changes_little():
     # For each count of the absent arm, the least count of the present one that refutes.
     first = np.searchsorted(low, high + 0.05, side="right")
     expected = np.sum(pmf[1] * stats.binom.sf(first - 1, n, rates[0]))
-    found = power.refutation_probability(event_bounds.difference, 0.05, rates, n, 0.95)
+    found = power.refutation_probability(bounds.difference, 0.05, rates, n, 0.95)
     assert found == pytest.approx(expected, abs=5e-3)
 
 

@@ -89,7 +89,7 @@ def test_a_renyi_claim_alone_never_goes_through_gaussian_dp():
     gaussian = RenyiClaim(2, claim.eps, mu=float(np.sqrt(claim.eps)))
     assert audit(coins, gaussian, scores=FIRST).refuted
     report = audit(coins, claim, scores=FIRST)
-    assert {finding.gate for finding in report.verdicts[0].findings} == {"renyi_bins"}
+    assert {finding.gate for finding in report.verdicts[0].tests} == {"renyi_bins"}
     assert report.consistent
     with pytest.raises(InputError, match="cannot judge"):
         audit(coins, claim, scores=FIRST, gates=["gaussian_mu"])
@@ -107,7 +107,7 @@ def test_only_a_linear_claim_is_judged_at_a_lower_order():
 def test_the_power_of_several_gates_is_that_of_the_best():
     gates = ("renyi_binary", "renyi_bins")
     report = audit(shifted(0.5, 2000), RenyiClaim(2, 0.25), scores=FIRST, gates=gates)
-    caught = [finding.detectable for finding in report.verdicts[0].findings]
+    caught = [finding.detectable for finding in report.verdicts[0].tests]
     assert report.verdicts[0].detectable == min(caught) < max(caught)
 
 
@@ -150,11 +150,11 @@ def test_the_risk_is_split_over_everything_that_is_tested():
     report = audit(pair, claims, scores=[FIRST, linear()], gates=("renyi_binary", "advantage"))
     assert report.tests == 2 * (2 + 1 + 1)
     for verdict in report.verdicts:
-        for finding in verdict.findings:
+        for finding in verdict.tests:
             assert finding.lower_bound.confidence == pytest.approx(1 - 0.05 / 8)
         assert verdict.lower_bound.confidence == 0.95
-    assert [f.score for f in report.verdicts[1].findings] == ["likelihood ratio", "linear"]
-    assert {f.lower_bound.seeds for f in report.verdicts[1].findings} == {320, 200}
+    assert [f.score for f in report.verdicts[1].tests] == ["likelihood ratio", "linear"]
+    assert {f.lower_bound.seeds for f in report.verdicts[1].tests} == {320, 200}
 
 
 def test_false_alarms_of_a_whole_report_are_rarer_than_the_risk():
@@ -236,11 +236,11 @@ def test_only_a_certificates_number_is_called_certified():
     ours = [of_certificate(certificate, which) for which in ("dp", "deletion", "advantage")]
     for claim in ours:
         (verdict,) = audit(shifted(0.1, 400), claim, scores=FIRST).verdicts
-        assert f", certified {claim.claimed:.4g}" in verdict.text
+        assert f", certified {claim.claimed:.4g}" in verdict.evidence
         assert verdict.to_dict()["certified"] == verdict.to_dict()["claimed"] == claim.claimed
     (theirs,) = audit(shifted(0.1, 400), RenyiClaim(2, ours[1].claimed), scores=FIRST).verdicts
     assert "certified" not in str(theirs)
-    assert f", claimed {ours[1].claimed:.4g}" in theirs.text
+    assert f", claimed {ours[1].claimed:.4g}" in theirs.evidence
     assert theirs.to_dict()["certified"] is None
 
 

@@ -30,8 +30,7 @@ from dd_jax.baselines import (
     sekhari,
     sisa,
 )
-from dd_jax.baselines.base import System, cost
-from dd_jax.baselines.calibration import Constants
+from dd_jax.baselines.base import Constants, System, cost
 from dd_jax.requesters import stack_edits
 
 # Programs of tests run once or twice: unoptimised code is ready three times sooner.
@@ -250,25 +249,27 @@ def tree() -> System:
 
 
 def broken(make: Callable[[], System], delete: Callable) -> Callable[[], System]:
-    """A version with another `delete(delete, key, database, edit, state)`."""
+    """A version with another `delete(delete, key, before, edit, after, state)`."""
     return functools.cache(lambda: make()._replace(delete=functools.partial(delete, make().delete)))
 
 
-def unserved(delete, key, database, edit, state):
+def unserved(delete, key, before, edit, after, state):
     """Nothing changes, whatever is requested."""
-    del delete, key, database, edit
+    del delete, key, before, edit, after
     return state, cost()
 
 
-def half_served(delete, key, database, edit, state):
+def half_served(delete, key, before, edit, after, state):
     """The first row is served; the shard, leaf or steps of the second stay as they were."""
-    return delete(key, database, jax.tree.map(lambda leaf: leaf[:1], edit), state)
+    del after
+    first = jax.tree.map(lambda leaf: leaf[:1], edit)
+    return delete(key, before, first, dd.apply_edit(before, first), state)
 
 
-def stale_centroid(delete, key, database, edit, state):
+def stale_centroid(delete, key, before, edit, after, state):
     """One centroid stays as it was."""
-    after, spent = delete(key, database, edit, state)
-    return after._replace(model=after.model.at[0].set(state.model[0])), spent
+    served, spent = delete(key, before, edit, after, state)
+    return served._replace(model=served.model.at[0].set(state.model[0])), spent
 
 
 CONSTANTS = Constants.of_problem(PROBLEM)

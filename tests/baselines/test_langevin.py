@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from problems import deleting, features, signed
 
 import dd_jax as dd
-from dd_jax.baselines import langevin, langevin_steps
+from dd_jax.baselines import langevin
 from dd_jax.baselines.base import stored_bytes
 from dd_jax.guarantees import renyi
+from dd_jax.guarantees.convex import Descent
 
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=0.012)
 TARGET = {"n": 11982, "epsilon": 1.0, "delta": 1 / 11982, "learn_steps": 1000}
@@ -92,9 +93,10 @@ def test_the_claim_holds_at_the_order_that_is_reported():
     made = langevin.calibrate(
         PROBLEM, noise_variance=9e-4, requests=5, edits_per_request=20, **TARGET
     )
-    constants = (1.0, 0.012, 9e-4, 11982, made.step_size)
+    constants = (1.0, 0.012, 0.25, 9e-4, 11982, made.step_size)
     for s, order in enumerate(made.orders, 1):
-        eps = langevin_steps.unlearning_renyi(order, *constants, made.request_steps[:s], records=20)
+        run = Descent(order, *constants, records=20)
+        eps = langevin.unlearning_renyi(run, made.request_steps[:s])
         assert renyi.epsilon_simple(order, eps, TARGET["delta"]) <= 1 + 1e-9
     reported = langevin.guarantee(made)
     assert (reported.order, reported.epsilon, reported.delta) == (made.orders[-1], 1.0, 1 / 11982)
@@ -140,7 +142,7 @@ def test_optimal_steps_are_the_least_for_exact_gaussian_dp():
 def test_noise_for_given_steps_is_the_least():
     for epsilon, steps in ((0.05, 1), (1.0, 30)):
         target = {"n": 11982, "epsilon": epsilon, "delta": 1 / 11982}
-        least = langevin_steps.noise_variance_for_steps(PROBLEM, steps=steps, **target)
+        least = langevin.noise_variance_for_steps(PROBLEM, steps=steps, **target)
         enough = langevin.calibrate(PROBLEM, noise_variance=least, learn_steps=1, **target)
         short = langevin.calibrate(PROBLEM, noise_variance=least * 0.999, learn_steps=1, **target)
         assert enough.request_steps == (steps,)
@@ -162,7 +164,8 @@ def test_the_claim_is_never_below_the_exact_divergence(l2, share, order, steps, 
     for count in steps:
         distance = (distance + 2 * records / (n * l2)) * c**count
     exact = order * distance**2 / (2 * (2 * eta * sigma2 / (1 - c**2)))
-    bound = langevin_steps.unlearning_renyi(order, 1.0, l2, sigma2, n, eta, steps, records=records)
+    run = Descent(order, 1.0, l2, 0.0, sigma2, n, eta, records)
+    bound = langevin.unlearning_renyi(run, steps)
     assert bound >= exact
 
 
@@ -180,10 +183,10 @@ def test_what_cannot_be_calibrated_is_refused():
             langevin.calibrate(PROBLEM, **{**good, **change})
     with pytest.raises(dd.CertificateRefused, match="is not convex"):
         langevin.calibrate(dd.Problem(dd.losses.tanh_margin(), l2=0.1), **good)
-    with pytest.raises(dd.InputError, match="is not a Rényi order"):
-        langevin_steps.unlearning_renyi(1.0, 1.0, 0.1, 1.0, 10, 0.5, [3])
+    with pytest.raises(dd.InputError, match="Rényi order"):
+        langevin.unlearning_renyi(Descent(1.0, 1.0, 0.1, 0.0, 1.0, 10, 0.5), [3])
     with pytest.raises(dd.InputError, match="steps is empty"):
-        langevin_steps.unlearning_renyi(2.0, 1.0, 0.1, 1.0, 10, 0.5, [])
+        langevin.unlearning_renyi(Descent(2.0, 1.0, 0.1, 0.0, 1.0, 10, 0.5), [])
 
 
 # --- runs ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from problems import signed
 
 import dd_jax as dd
 from dd_jax.baselines import noisy_fine_tuning as tuning
-from dd_jax.baselines import noisy_fine_tuning_noise as noise
 from dd_jax.guarantees import renyi
 
 SETTINGS = {"model_clip": 2.0, "gradient_clip": 0.5, "step_size": 0.1}
@@ -61,7 +60,7 @@ def test_two_adversarial_runs_attain_the_slope(l2, start, step, steps):
     for _ in range(steps):
         apart = (1 - step * l2) * apart + 2 * step * 0.5
         variance = (1 - step * l2) ** 2 * variance + added
-    slope = noise.renyi_slope(
+    slope = tuning.renyi_slope(
         added, model_clip=start, gradient_clip=0.5, step_size=step, l2=l2, num_steps=steps
     )
     assert slope == pytest.approx(renyi.renyi_shift(2.0, apart, variance) / 2, rel=1e-9)
@@ -72,14 +71,14 @@ def test_without_decay_the_variance_is_the_corrected_one():
     made = small(l2=0.0, num_steps=10)
     slope = (math.sqrt(math.log(100) + 1) - math.sqrt(math.log(100))) ** 2
     assert made.noise_variance == pytest.approx((4 + 1) ** 2 / (2 * slope * 10), rel=1e-9)
-    close = noise.renyi_slope(made.noise_variance, **SETTINGS, l2=1e-9, num_steps=10)
+    close = tuning.renyi_slope(made.noise_variance, **SETTINGS, l2=1e-9, num_steps=10)
     assert close == pytest.approx(slope, rel=1e-5)
 
 
 @pytest.mark.parametrize("accountant", ["published", "gaussian"])
 def test_the_noise_is_the_least_for_the_target(accountant):
     made = small(accountant=accountant)
-    slope = noise.renyi_slope(made.noise_variance, **SETTINGS, l2=0.5, num_steps=4)
+    slope = tuning.renyi_slope(made.noise_variance, **SETTINGS, l2=0.5, num_steps=4)
 
     def epsilon(slope):
         if accountant == "gaussian":
@@ -93,7 +92,7 @@ def test_the_noise_is_the_least_for_the_target(accountant):
 
 def test_steps_as_published():
     def steps(**changes):
-        return noise.least_steps(**{**SETTINGS, "l2": 0.0, **changes})
+        return tuning.least_steps(**{**SETTINGS, "l2": 0.0, **changes})
 
     assert steps() == 40
     assert steps(l2=0.1) == 40  # 2λC₀ < C₁: the logarithm is negative

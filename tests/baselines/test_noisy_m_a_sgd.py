@@ -13,7 +13,7 @@ from systems import ACCELERATED, BATCH, DATABASE, DIM, PROBLEM, STEPS, N, accele
 
 import dd_jax as dd
 from dd_jax.baselines import noisy_m_a_sgd
-from dd_jax.baselines.calibration import Constants
+from dd_jax.baselines.base import Constants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import clopper_pearson
 

@@ -14,8 +14,7 @@ from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N, quick_jit
 
 import dd_jax as dd
 from dd_jax.baselines import perturbed_gd
-from dd_jax.baselines.calibration import Constants, root_slope
-from dd_jax.baselines.projected import project
+from dd_jax.baselines.base import Constants, project, root_slope
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import renyi
 

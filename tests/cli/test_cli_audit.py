@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dd_jax import cli
-from dd_jax.audit import calibration, controls
+from dd_jax.audit import controls, power
 from dd_jax.audit.settings import runs as audit_runs
 from dd_jax.cli import audit
 from dd_jax.intervals import proportion
@@ -205,9 +205,9 @@ def test_controls_that_fail_are_status_1(flagged, correct_flagged, status, capsy
 def test_coverage_that_fails_is_status_1(alarms, status, capsys, monkeypatch):
     def rows(**options):
         rate = proportion(alarms, 1000, 0.999)
-        return [calibration.Row("advantage", "one law twice", 0.0, rate, 0.1, 0.05)]
+        return [power.Row("advantage", "one law twice", 0.0, rate, 0.1, 0.05)]
 
-    monkeypatch.setattr(calibration, "table", rows)
+    monkeypatch.setattr(power, "table", rows)
     found, out, _ = run(capsys, "--coverage")
     assert found == status
     assert "1,000 replays; 0.05 is allowed" in out

@@ -106,18 +106,21 @@ def test_processes_with_other_options_are_refused(lives):
     ("options", "words"),
     [
         (["--processes", "2"], "--processes belongs to --distributed"),
-        (["--distributed", "--processes", "0"], "--processes 0: give at least 1"),
+        (["--distributed", "--processes", "0"], "--processes = 0 is not a whole number ≥ 1"),
         (
             ["--distributed", "--processes", "2", "--process-index", "2"],
-            "--process-index 2: give a number from 0 to 1",
+            "--process-index = 2 is not a whole number from 0 to 1",
         ),
-        (["--distributed", "--process-index", "-1"], "--process-index -1: give a number from 0"),
+        (
+            ["--distributed", "--process-index", "-1"],
+            "--process-index = -1 is not a whole",
+        ),
         (["--distributed", "--coordinator", "host"], "--coordinator host: give HOST:PORT"),
         (["--distributed", "--coordinator", "host:abc"], "--coordinator host:abc: give HOST:PORT"),
         (["--distributed", "--coordinator", "host:0"], "--coordinator host:0: give HOST:PORT"),
         (["--distributed", "--coordinator", "h:65536"], "--coordinator h:65536: give HOST:PORT"),
         (["--distributed", "--coordinator", ":1234"], "--coordinator :1234: give HOST:PORT"),
-        (["--mesh", "0", "1"], "--mesh 0 1: give at least 1 of each"),
+        (["--mesh", "0", "1"], "--mesh = 0 is not a whole number ≥ 1"),
         (["--mesh", "3", "1"], "a mesh of 3 × 1 needs 3 devices; there are 1"),
     ],
 )

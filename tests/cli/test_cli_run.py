@@ -14,13 +14,11 @@ from scipy import optimize, stats
 
 import dd_jax as dd
 from dd_jax import cli, constants
-from dd_jax import serving as service
-from dd_jax.cli import run, run_output
-from dd_jax.cli import run_summary as service_table
+from dd_jax.cli import run, serving
 from dd_jax.constants import ProblemConstants
-from dd_jax.data.own_file import OwnData
-from dd_jax.data.scaling import CAVEAT
+from dd_jax.data.own_file import CAVEAT, OwnData
 from dd_jax.guarantees import risk
+from dd_jax.intervals import mean_over_seeds
 from dd_jax.plans import arithmetic
 from dd_jax.plans.numbers import edited_descent
 
@@ -142,7 +140,7 @@ def test_the_files_hold_the_same_answer(answer):
 
 def test_the_text_answers_the_question(answer, capsys):
     values, certificate, _, _ = answer
-    run_output.show(values, certificate)
+    run.show(values, certificate)
     text = capsys.readouterr().out
     n, steps = values["data"]["training_rows"], values["plan"]["delete_steps"]
     assert f"{n} training rows, {40 - n} held out, 2 features; class 'down' is -1, 'up'" in text
@@ -158,7 +156,7 @@ def test_the_text_answers_the_question(answer, capsys):
     assert "25, 8" in text
     worse = [line | {"ratio": 0.5} for line in values["requests"]]
     without = [line | {"accuracy": None, "same_risk_ratio": None} for line in worse]
-    run_output.show(values | {"requests": without}, certificate)
+    run.show(values | {"requests": without}, certificate)
     text = capsys.readouterr().out
     assert "NOT less than retraining, which takes 0.5 of that; learning took" in text
     assert "no row is held out" in text
@@ -167,9 +165,9 @@ def test_the_text_answers_the_question(answer, capsys):
 
 def test_long_streams_are_shown_in_part():
     requests = [{"request": i} for i in range(1001)]
-    shown = [line["request"] for line in run_output._shown(requests)]
+    shown = [line["request"] for line in run._shown(requests)]
     assert (shown[0], shown[-1], len(shown)) == (0, 1000, 21)
-    assert run_output._shown(requests[:21]) == requests[:21]
+    assert run._shown(requests[:21]) == requests[:21]
 
 
 # --- the numbers, against other ways to get them -------------------------------------------------
@@ -182,7 +180,7 @@ def made_up(rng):
     data = OwnData(train, test, np.arange(12), ("a", "b"), ("0", "1"), "as they are", "")
     budgets = {"order": 2.0, "eps_dp": 1.0, "eps_dd": 0.5}
     stream = np.array([[4], [0]])
-    return service.make(data, stream, loss="logistic", l2=0.1, intercept=True, **budgets)
+    return serving.make(data, stream, loss="logistic", l2=0.1, intercept=True, **budgets)
 
 
 def test_releases_are_judged_on_the_database_they_were_trained_on():
@@ -191,8 +189,8 @@ def test_releases_are_judged_on_the_database_they_were_trained_on():
     models = rng.normal(size=(2, 3, 3)).astype(np.float32)
     edits = [dd.deletion(served.problem.loss, served.train, rows) for rows in served.stream]
     stream = dd.requesters.stack_edits(edits)
-    seconds = service.Seconds(0.0, 0.0, 0.0)
-    judged = service._judged(served, models, stream, seconds)
+    seconds = serving.Seconds(0.0, 0.0, 0.0)
+    judged = serving._judged(served, models, stream, seconds)
     features = np.asarray(served.train.features, np.float64)
     np.testing.assert_array_equal(features[:, 2], 1)
     alive = np.ones(12, bool)
@@ -219,8 +217,8 @@ def test_the_error_of_the_risks_is_that_of_the_worst_minimiser(monkeypatch):
     served = made_up(np.random.default_rng(0))
     norms = np.array([1e-3, 3e-3, 2e-3])
     found = (np.zeros((3, 2)), norms, np.array(0.5), np.zeros((2, 3)), np.zeros(3), np.zeros(5))
-    monkeypatch.setattr(service, "_judge", lambda *_: found)
-    judged = service._judged(served, None, None, service.Seconds(0.0, 0.0, 0.0))
+    monkeypatch.setattr(serving, "_judge", lambda *_: found)
+    judged = serving._judged(served, None, None, serving.Seconds(0.0, 0.0, 0.0))
     assert judged.risk_error == pytest.approx(3e-3**2 / (2 * 0.1))
 
 
@@ -242,9 +240,9 @@ def test_what_may_remain_so_far_is_the_most_of_all_requests():
         learn_gradients=40,
         delete_gradients=20,
     )
-    served = service.Served(np.ones((2, 3)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
+    served = serving.Served(np.ones((2, 3)), None, None, 1.0, 0.0, serving.Seconds(0.0, 0.0, 0.0))
     stream = SimpleNamespace(plan=plan, stream=np.array([[4], [0]]), adaptivity=0)
-    found = service_table.lines(stream, served)
+    found = serving.lines(stream, served)
     assert [line["eps_dd_so_far"] for line in found] == [None, 0.3, 0.3]
 
 
@@ -252,20 +250,20 @@ def test_the_larger_class_is_that_of_the_held_out_records():
     train = dd.Labelled(np.zeros((3, 1)), np.array([-1.0, -1.0, 1.0]))
     test = dd.Labelled(np.zeros((4, 1)), np.array([-1.0, 1.0, 1.0, 1.0]))
     data = OwnData(train, test, np.arange(3), ("a",), ("0", "1"), "", "")
-    assert service_table._majority(data) == 0.75
-    assert service_table._majority(data._replace(test=test._replace(label=-test.label))) == 0.75
+    assert serving._majority(data) == 0.75
+    assert serving._majority(data._replace(test=test._replace(label=-test.label))) == 0.75
     none = dd.Labelled(np.zeros((0, 1)), np.zeros(0))
-    assert service_table._majority(data._replace(test=none)) is None
+    assert serving._majority(data._replace(test=none)) is None
 
 
 def test_models_that_are_no_better_than_zero_are_said_to_be():
     risk = np.array([[0.1, 0.3], [0.2, 0.5]])
-    served = service.Served(risk, None, None, 0.41, 0.0, service.Seconds(0.0, 0.0, 0.0))
-    assert service_table._about_risk(served, None) == []
-    assert service_table._about_risk(served, 0.409) == []
-    (text,) = service_table._about_risk(served._replace(zero_risk=0.39), None)
+    served = serving.Served(risk, None, None, 0.41, 0.0, serving.Seconds(0.0, 0.0, 0.0))
+    assert serving._about_risk(served, None) == []
+    assert serving._about_risk(served, 0.409) == []
+    (text,) = serving._about_risk(served._replace(zero_risk=0.39), None)
     assert "0.4 is not below that of the model 0 (0.39)" in text
-    (text,) = service_table._about_risk(served, 0.42)
+    (text,) = serving._about_risk(served, 0.42)
     assert "bound 0.42 is above the excess risk of the model 0 (0.41)" in text
 
 
@@ -276,15 +274,15 @@ def test_models_that_are_no_better_than_one_class_are_said_to_be():
     data = OwnData(
         train, dd.Labelled(np.zeros((100, 1)), label), np.arange(2), (), ("n", "y"), "", ""
     )
-    none = service.Served(np.ones((4, 1)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
+    none = serving.Served(np.ones((4, 1)), None, None, 1.0, 0.0, serving.Seconds(0.0, 0.0, 0.0))
 
     def warned(right, exact=0.6, intercept=False, spread=0.0):
         right = np.asarray(right, float)
         accuracy = right.mean() + spread * np.array([[-1.0], [1.0], [-1.0], [1.0]])
         served = none._replace(accuracy=accuracy, right=right, exact_accuracy=np.array([exact]))
-        return service_table._about_accuracy(data, served, intercept)
+        return serving._about_accuracy(data, served, intercept)
 
-    assert service_table._about_accuracy(data, none, False) == []
+    assert serving._about_accuracy(data, none, False) == []
     (same,) = warned(label > 0)
     assert same.startswith("NO BETTER")
     assert "0.600 of the held-out rows" in same
@@ -308,24 +306,24 @@ def test_a_gain_too_small_to_matter_is_none_however_many_rows_there_are():
     test = dd.Labelled(np.zeros((100_000, 1)), label)
     data = OwnData(test, test, np.arange(2), (), ("n", "y"), "", "")
     right = np.where(np.arange(100_000) % 60_000 == 0, 1.0, label > 0)  # one row more
-    served = service.Served(np.ones((4, 1)), None, None, 1.0, 0.0, service.Seconds(0.0, 0.0, 0.0))
+    served = serving.Served(np.ones((4, 1)), None, None, 1.0, 0.0, serving.Seconds(0.0, 0.0, 0.0))
     served = served._replace(
         accuracy=np.full((4, 1), right.mean()), right=right, exact_accuracy=np.array([0.6])
     )
-    (text,) = service_table._about_accuracy(data, served, False)
+    (text,) = serving._about_accuracy(data, served, False)
     assert text.startswith("NO BETTER")
 
 
 def test_the_gain_over_one_class_is_judged_by_rows_and_by_seeds():
     by_row, by_seed = np.array([1.0, 0.0, 0.0, -1.0, 1.0]), np.array([0.6, 0.8, 0.7])
-    gain, margin = service_table._gain(by_row, by_seed)
+    gain, margin = serving._gain(by_row, by_seed)
     error = np.hypot(stats.sem(by_row), stats.sem(by_seed))
     assert gain == pytest.approx(0.2)
     assert margin == pytest.approx(stats.t.ppf(0.95, 2) * error)
-    assert service_table._gain(by_row, by_seed[:1])[1] == pytest.approx(
+    assert serving._gain(by_row, by_seed[:1])[1] == pytest.approx(
         stats.t.ppf(0.95, 4) * stats.sem(by_row)
     )
-    assert service_table._gain(by_row[:1], by_seed) == (1.0, np.inf)
+    assert serving._gain(by_row[:1], by_seed) == (1.0, np.inf)
 
 
 # --- useless results, seeds and secret keys -------------------------------------------------------
@@ -359,7 +357,7 @@ def test_a_useless_model_is_said_to_be_before_anything_else(secret, capsys):
     useless, nothing = values["warnings"][:2]
     assert "ONE CLASS" in useless
     assert "model 0" in nothing
-    run_output.show(values, certificate)
+    run.show(values, certificate)
     assert capsys.readouterr().out.startswith(f"WARNING: {useless[:20]}")
 
 
@@ -379,7 +377,7 @@ def test_a_run_with_a_seed_is_a_rehearsal_wherever_one_can_look(tmp_path, capsys
     assert "seed 7" in warning
     assert warning in certificate.warnings
     assert {(row["rehearsal"], row["seed"]) for row in rows} == {("True", "7")}
-    run_output.show(values, certificate)
+    run.show(values, certificate)
     assert "WARNING: REHEARSAL" in capsys.readouterr().out
     again, _, _ = run_on_coins(tmp_path, "--seed", "7")
     assert again["requests"] == values["requests"]
@@ -388,12 +386,16 @@ def test_a_run_with_a_seed_is_a_rehearsal_wherever_one_can_look(tmp_path, capsys
 def test_intervals_are_students():
     values = np.array([3.0, 4.0, 6.0])
     expected = stats.t.interval(0.9, 2, np.mean(values), stats.sem(values))
-    np.testing.assert_allclose(service_table.mean_interval(values, 0.9)[1:], expected)
-    assert service_table.mean_interval(values[:1], 0.9) == (3.0, None, None)
+    np.testing.assert_allclose(mean_over_seeds(values, 0.9)[1:], expected)
+    seconds = serving.Seconds(0.0, 0.0, 0.0)
+    alone = serving.Served(values[:1, None], None, None, 1.0, 0.0, seconds)
+    line = serving._measured(alone, 0, [])
+    risks = [line[name] for name in ("excess_risk", "excess_risk_low", "excess_risk_high")]
+    assert risks == [3.0, None, None]
 
 
 def test_the_limits_of_an_accuracy_are_accuracies():
-    mean, low, high = service_table.mean_interval(np.array([0.05, 0.95]), 0.99, 1.0)
+    mean, low, high = mean_over_seeds(np.array([0.05, 0.95]), 0.99, least=0.0, most=1.0)
     assert (mean, low, high) == (0.5, 0.0, 1.0)
 
 
@@ -438,9 +440,9 @@ def test_the_guides_numbers_are_those_of_its_command():
 OWN = ["--data", "my.csv", "--label", "y"]
 TASK = ["--data", "digits-3-vs-8"]
 BAD = [
-    ([*OWN, "--requests", "0"], "--requests 0; give a whole number ≥ 1."),
-    ([*OWN, "--seeds", "0"], "--seeds 0;"),
-    ([*OWN, "--adaptivity", "-1"], "--adaptivity -1; give a whole number ≥ 0."),
+    ([*OWN, "--requests", "0"], "--requests = 0 is not a whole number ≥ 1; give one."),
+    ([*OWN, "--seeds", "0"], "--seeds = 0 is not"),
+    ([*OWN, "--adaptivity", "-1"], "--adaptivity = -1 is not a whole number ≥ 0; give one."),
     ([*OWN, "--rows", "1", "2", "3", "--edits-per-request", "2"], "--rows names 3 rows, but 1"),
     ([*OWN, "--rows", "1", "2", "--requests", "3"], "names 2 rows, but 3 requests of 1 delete 3"),
     ([*OWN, "--save", "my.csv"], "--save my.csv is a file; name a folder."),
@@ -450,7 +452,7 @@ BAD = [
     ([*OWN, "--rows", "1", "7"], "row 7 is held out"),
     ([*OWN, "--rows", "1", "0", "--seed", "1"], "row 0 is held out"),
     ([*OWN, "--rows", "-1"], "there is no row -1; name one of 0 to 39."),
-    ([*OWN, "--test-fraction", "1.5"], "test fraction is 1.5; give a share"),
+    ([*OWN, "--test-fraction", "1.5"], "test_fraction = 1.5 is not in (0, 1)"),
     ([*OWN, "--requests", "29"], "31 must train (those to be deleted, and 2 that stay); give"),
     ([*OWN, "--lower", "0"], "lower and upper belong together"),
     ([*OWN, "--lower", "0", "--upper", "1"], "beyond the declared [0, 1]"),
@@ -477,7 +479,7 @@ BAD = [
     ([*TASK, "--requests", "266"], "has 267 training rows, but 268 are needed"),
     ([*TASK, "--test-fraction", "0"], "is not in (0, 1)"),
     ([*TASK, "--loss", "squared"], "squared"),
-    ([*TASK, "--seed", "-1"], "--seed -1"),
+    ([*TASK, "--seed", "-1"], "--seed = -1"),
     ([], "--data"),
 ]
 CONTENTS = [
@@ -512,7 +514,7 @@ def refused(tmp_path, monkeypatch, capsys):
         assert done.out == ""
         return lines[0]
 
-    monkeypatch.setattr(service, "_timed", never)
+    monkeypatch.setattr(serving, "_timed", never)
     monkeypatch.chdir(tmp_path)
     return check
 

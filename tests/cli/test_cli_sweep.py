@@ -110,8 +110,8 @@ def test_a_mean_beyond_its_bound_is_status_1(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--seeds", "1"], "--seeds 1: give at least 2"),
-        (["--requests", "0"], "--requests 0: give at least 1"),
+        (["--seeds", "1"], "--seeds = 1 is not a whole number ≥ 2"),
+        (["--requests", "0"], "--requests = 0 is not a whole number ≥ 1"),
         (["--requests", "1000"], "--requests 1000 deletes more records than there are"),
         (["--records", "500"], "--records 500: digits-3-vs-8 has 267 training records"),
         (["--l2", "0.1", "0.1"], "none of them twice"),

@@ -1,6 +1,5 @@
-"""The figure of the median attack: exact laws, a blind control, a caption that follows the run."""
+"""The figure of the median attack: exact laws, a blind control, and what is certified."""
 
-import drawn
 import numpy as np
 import pytest
 
@@ -36,40 +35,20 @@ def test_the_copying_requester_is_between_the_two_certificates(results):
     assert results[median_attack.FIXED] < low < results[median_attack.CERTIFIED]
 
 
-def test_the_caption_says_what_was_found(results):
-    caption = median_attack.caption(CONFIG, results)
-    assert "intervals contain the exact value" in caption
-    assert "not shown to be beyond the certificate for one release seen" in caption
-    assert "at 1 of 1 budgets, and shown to be beyond the bound for requests fixed" in caption
-    assert f"at most {results['n=5 high'][0]:.2g} at i = 4, n = 5" in caption
+def test_tables_say_what_holds_and_no_failures_are_upper_limits(results):
+    failures, advantages, _ = median_attack.tables(CONFIG, results)
+    (named,) = (dict(zip(failures.columns, row, strict=True)) for row in failures.rows)
+    assert named["interval contains it"]
+    assert named["verdict"] == "consistent"
+    assert advantages.rows[0][-1]
     wrong = results | {
         "n=5 exact": np.array([0.5]),
         f"{median_attack.COPIES} low": results[median_attack.CERTIFIED] + 0.01,
     }
-    caption = median_attack.caption(CONFIG, wrong)
-    assert "DO NOT ALL CONTAIN" in caption
-    assert "at 0 of 1 budgets" in caption
-
-
-def test_certificates_and_measured_values_are_drawn_under_their_names(results):
-    left, right = median_attack.plot(CONFIG, results).axes
-    for label, name in (
-        (median_attack.CERTIFIED, median_attack.CERTIFIED),
-        (median_attack.FIXED, median_attack.FIXED),
-        ("copying requester, measured", median_attack.COPIES),
-    ):
-        np.testing.assert_array_equal(drawn.curve(right, label), [[4.0], results[name]])
-    for label, name in (
-        ("measured, n = 5", "n=5"),
-        ("exact, n = 5", "n=5 exact"),
-        ("theorem: at most $2^{-(i-3)}$", "n=5 at most"),
-    ):
-        np.testing.assert_array_equal(drawn.curve(left, label), [[4], results[name]])
-
-
-def test_no_failures_are_drawn_as_upper_limits(results):
+    failures, advantages, _ = median_attack.tables(CONFIG, wrong)
+    assert not failures.rows[0][-3]
+    assert "refuted" in advantages.rows[0]
     none = results | {"n=5": np.zeros(1), "n=5 low": np.zeros(1), "n=5 high": np.array([0.02])}
-    left, right = median_attack.plot(CONFIG, none).axes
-    (limit,) = [line for line in left.lines if line.get_marker() == "v"]
+    left, _ = median_attack.plot(CONFIG, none).axes
+    limit, _ = [line for line in left.lines if line.get_marker() == "v"]
     assert np.array_equal(limit.get_ydata(), [0.02])
-    assert "retraining" in " ".join(right.get_legend_handles_labels()[1])

@@ -155,12 +155,12 @@ def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
     file.write_text(
         "from dd_jax.cli import style\n"
         "from experiments.page import Table\n"
-        "def compute():\n    from experiments import adaptive_runs\n"
+        "def compute():\n    from experiments.compare import sequential\n"
     )
     here = cache.ROOT / "experiments"
     found = cache._with_imports(file)
-    # The requester that waits by way of the runs that use it.
-    names = {"figure.py", "adaptive_runs.py", "waiting_recoder.py"}
+    # Short programs by way of the stream of deletions that uses them.
+    names = {"figure.py", "sequential.py", "short_programs.py"}
     assert names <= {path.name for path in found}
     assert (
         not {

@@ -65,7 +65,7 @@ def test_step_sizes_beyond_an_accountant_are_left_out(results):
 def test_tables_say_who_asks_for_fewer_steps_than_the_optimal_bound(results):
     steps_needed.plot(CONFIG, results)
     *_, compared = steps_needed.tables(CONFIG, results)
-    assert [row[-1] for row in compared.rows] == ["no", "no", None, "no", "no", None]
+    assert [row[-1] for row in compared.rows] == [False, False, None, False, False, None]
     fewer = results | {"steps over κ: PNSGD": results["steps over κ: PNSGD"] / 1e4}
     *_, compared = steps_needed.tables(CONFIG, fewer)
-    assert [row[-1] for row in compared.rows] == ["no", "no", None, "no", "yes", None]
+    assert [row[-1] for row in compared.rows] == [False, False, None, False, True, None]

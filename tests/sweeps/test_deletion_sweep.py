@@ -10,14 +10,13 @@ from scipy import optimize
 import dd_jax as dd
 from dd_jax.sweeps import deletion as deletion_sweep
 from dd_jax.sweeps.deletion import Question
-from experiments import utility_order
-from experiments.figures import risk_stream
+from experiments.figures import privacy_utility, risk_stream
 
-TRAIN = utility_order.synthetic(50, 4, seed=0)
-TEST = jax.tree.map(lambda leaf: leaf[:30], utility_order.synthetic(50, 4, seed=1))
+TRAIN = privacy_utility.synthetic(50, 4, seed=0)
+TEST = jax.tree.map(lambda leaf: leaf[:30], privacy_utility.synthetic(50, 4, seed=1))
 QUESTION = Question("synthetic-4", 50, 4, l2=0.2, eps_dp=1.0, eps_dd=0.2, requests=4)
 PLAN = QUESTION.plan()
-SETTING = deletion_sweep.setting(QUESTION, PLAN)
+SETTING = deletion_sweep.planned_run(QUESTION, PLAN)
 # The sweep judges models before they are rounded to be published.
 CURATOR = dd.noisy_gd.mechanism(QUESTION.problem, deletion_sweep.schedule(SETTING))
 KEY = jax.random.key(5)

@@ -94,7 +94,7 @@ class Case(NamedTuple):
     words: str
     interaction: str
     releases: tuple[int, ...]
-    claim: claims.Claim
+    claim: claims.NumericClaim
     paper: float
     exact: float | None
     score: scores.Score
@@ -117,7 +117,7 @@ class Certified(NamedTuple):
 
     plan: Plan
 
-    def claim(self, which, adaptivity=0, request=1) -> tuple[claims.Claim, float]:
+    def claim(self, which, adaptivity=0, request=1) -> tuple[claims.NumericClaim, float]:
         """(the claim of the optimal certificate, the paper's number)."""
         certificates = [
             replace(self.plan, accountant=accountant).certificate(adaptivity, request)

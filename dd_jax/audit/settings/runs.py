@@ -1,7 +1,6 @@
 """`dd-jax audit SETTING`: run a setting's interactions in both worlds, and judge its claims."""
 
 import functools
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from dd_jax import sweeps
-from dd_jax.audit.gates import gates_for
+from dd_jax.audit.claims import gates_for
 from dd_jax.audit.samples import check_seeds
 from dd_jax.audit.settings import linear as audit_linear
 from dd_jax.audit.settings import logistic as audit_logistic
@@ -166,25 +165,8 @@ def sample(
     return found.sample(
         key,
         seeds,
-        functools.partial(sweeps.neighbours, stream, progress=_progress(label, say)),
+        functools.partial(sweeps.neighbours, stream, progress=sweeps.progress_lines(label, say)),
     )
-
-
-def _progress(label: str, say: Callable[[str], None]) -> Callable[[int, int], None]:
-    """Says how far a run is, at most once a second."""
-    start = last = time.monotonic()
-
-    def report(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < 1 and done < total:
-            return
-        last = now
-        left = (now - start) * (total - done) / done
-        rest = f", about {left:.0f} s left" if done < total else f", {now - start:.0f} s"
-        say(f"{label}: {done:,} of {total:,} runs{rest}")
-
-    return report
 
 
 def judge(

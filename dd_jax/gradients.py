@@ -1,8 +1,13 @@
-"""Σ over rows of clipped gradients a ⊗ φ'(t, y), for one model or for a stack of models at once.
+"""Σ over records of clipped gradients, in chunks of rows: what every step of Noisy-GD pays for.
 
-One model is two products of a matrix and a vector. Under `vmap` the same call sees how many models
-there are and becomes two matrix products over chunks of rows (scores T = A Θᵀ, sum Aᵀ R), with
-rows first and models last, the layout in which both products run at the speed of a large one:
+`clipped_sum` has three forms with one meaning: linear scores (GLMs, softmax), ghost norms
+(networks, `Loss.batch_gradient`), and one gradient per record (`reference_sum`), which the other
+two must equal.
+
+With linear scores one model is two products of a matrix and a vector. Under `vmap` the same call
+sees how many models there are and becomes two matrix products over chunks of rows (scores T = A Θᵀ,
+sum Aᵀ R), with rows first and models last, the layout in which both products run at the speed of a
+large one:
 
     rows per chunk = BLOCK_BYTES / (max(d, models · scores) · bytes per number), ≥ LEAST_ROWS
 
@@ -12,20 +17,103 @@ is held grows with n · models (`peak_numbers`).
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
-from dd_jax.losses.base import LinearScores
-from dd_jax.row_sums import sum_over_chunks, weighted
+from dd_jax.databases import parts, weighted
+from dd_jax.losses.base import LinearScores, Loss
 from dd_jax.types import Part, num_records
 
 # Half of it to 2 MB were within 3% of each other on cores with 0.5 to 1 MB of second-level cache.
 BLOCK_BYTES = 2**21
 LEAST_ROWS = 64
+# Rows per pass where nobody says otherwise and a form cannot see how many models there are.
+DEFAULT_ROWS = 1024
+
+
+def clipped_sum(
+    loss: Loss, params: PyTree, database: PyTree, clip_norm=None, row_chunk: int | None = None
+) -> PyTree:
+    """Σ clip(∇ℓ(θ; x)) over a database's records, by the fastest form that the loss allows.
+
+    Args:
+        loss: ℓ.
+        params: θ.
+        database: 𝒟, in any form.
+        clip_norm: C, or None for no clipping.
+        row_chunk: rows per pass; None chooses them from the shapes (`chunk_rows`), or 1024 where
+            the loss has no linear scores.
+    """
+    if loss.scores is not None:
+        scores = loss.scores
+        return sum_over_parts(
+            lambda part: _linear_sum(scores, params, part, clip_norm, row_chunk), database
+        )
+    fast = loss.batch_gradient
+    if fast is None:
+        return reference_sum(loss, params, database, clip_norm, row_chunk)
+    return sum_over_rows(
+        lambda rows, weight: fast(params, rows, clip_norm, weight), database, row_chunk
+    )
+
+
+def reference_sum(
+    loss: Loss, params: PyTree, database: PyTree, clip_norm=None, row_chunk: int | None = None
+) -> PyTree:
+    """The same with one explicit gradient per record: what `clipped_sum` must equal."""
+
+    def one_chunk(rows, weight):
+        gradients = jax.vmap(jax.grad(loss.value), in_axes=(None, 0))(params, rows)
+        if clip_norm is not None:
+            factor = clip_weight(jax.vmap(optax.tree.norm)(gradients), clip_norm)
+            gradients = jax.tree.map(lambda leaf: weighted(leaf, factor), gradients)
+        return jax.tree.map(lambda leaf: jnp.sum(weighted(leaf, weight), axis=0), gradients)
+
+    return sum_over_rows(one_chunk, database, row_chunk)
+
+
+# --- sums over rows -------------------------------------------------------------------------------
+
+
+def sum_over_parts(one_part: Callable[[Part], Any], database: PyTree) -> PyTree:
+    """Σ of `one_part(part)` over what a database is made of; one all-reduce per split part."""
+    totals = []
+    for part in parts(database):
+        total = one_part(part)
+        totals.append(total if part.axis is None else jax.lax.psum(total, part.axis))
+    return jax.tree.map(lambda *leaves: functools.reduce(jnp.add, leaves), *totals)
+
+
+def sum_over_rows(one_chunk: Callable[..., Any], database: PyTree, row_chunk: int | None) -> PyTree:
+    """Σ of `one_chunk(records, weight)` over chunks of a database's rows (None: of 1024)."""
+    rows = DEFAULT_ROWS if row_chunk is None else row_chunk
+    return sum_over_parts(lambda part: sum_over_chunks(one_chunk, part, rows), database)
+
+
+def sum_over_chunks(one_chunk: Callable[..., Any], part: Part, row_chunk: int) -> PyTree:
+    """Add up `one_chunk` over consecutive rows; the last, shorter chunk is done apart."""
+    chunks, rest = divmod(num_records(part.records), row_chunk)
+    rows = (part.records, part.weight)
+
+    def add(total, chunk):
+        here = _cut(rows, chunk * row_chunk, row_chunk)
+        return jax.tree.map(jnp.add, total, one_chunk(*here)), None
+
+    total = one_chunk(*(_cut(rows, chunks * row_chunk, rest) if rest else _cut(rows, 0, row_chunk)))
+    if chunks + bool(rest) <= 1:
+        return total
+    return jax.lax.scan(add, total, jnp.arange(0 if rest else 1, chunks))[0]
+
+
+def _cut(rows: PyTree, first: Array | int, count: int) -> PyTree:
+    """Consecutive rows, one cut at a time: a database reshaped into chunks may be a copy of it."""
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, count), rows)
 
 
 def chunk_rows(rows: int, width: int, itemsize: int = 4) -> int:
@@ -48,7 +136,10 @@ def peak_numbers(rows: int, dim: int, models: int, chunk: int) -> int:
     return rows * (dim + 4) + 6 * dim * models + 6 * chunk * (dim + models) + 500
 
 
-def summed_gradients(
+# --- linear scores --------------------------------------------------------------------------------
+
+
+def _linear_sum(
     scores: LinearScores, params: Array, part: Part, clip_norm, row_chunk: int | None
 ) -> Array:
     """Σ weight · clip(∇ℓ(θ; x)) over the part's records; batched over models by `vmap`.

@@ -12,7 +12,9 @@ from problems import CATALOGUE, signed
 from test_erm import catalogue_case, relative_error
 
 import dd_jax as dd
-from dd_jax import databases, erm, score_sums
+from dd_jax import databases, erm, gradients
+from dd_jax.databases import weighted
+from dd_jax.gradients import sum_over_rows
 
 WITH_SCORES = [name for name, case in CATALOGUE.items() if case.loss.scores is not None]
 MODELS, CHUNK, CLIP = 3, 32, 0.3
@@ -175,11 +177,11 @@ def test_gradients_can_be_differentiated_both_ways(x64):
 
 def test_chunks_are_chosen_from_shapes():
     """Blocks of at most 2 MB, chunks about equally long, at least 64 rows."""
-    assert score_sums.chunk_rows(10_000, 1024) == 500
-    assert score_sums.chunk_rows(200, 1024) == 200
-    assert score_sums.chunk_rows(10_000, 1024, itemsize=8) == 250
-    assert score_sums.chunk_rows(10_000, 10**6) == 64
-    assert score_sums.chunk_rows(0, 10) == 1
+    assert gradients.chunk_rows(10_000, 1024) == 500
+    assert gradients.chunk_rows(200, 1024) == 200
+    assert gradients.chunk_rows(10_000, 1024, itemsize=8) == 250
+    assert gradients.chunk_rows(10_000, 10**6) == 64
+    assert gradients.chunk_rows(0, 10) == 1
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,52 @@ def test_memory_is_bounded_by_its_formula(rows, models, dim):
     held = (
         memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
     ) / 4
-    bound = score_sums.peak_numbers(rows, dim, models, chunk)
+    bound = gradients.peak_numbers(rows, dim, models, chunk)
     assert held <= bound
     if models > dim and rows > chunk:
         assert bound < rows * models, "the bound would not show an n · S block"
+
+
+# --- sums over rows
+
+CHUNK = 32
+
+
+@pytest.mark.parametrize("rows", [20, CHUNK, 3 * CHUNK, 3 * CHUNK + 4])
+def test_every_row_counts_once(rows):
+    values = jnp.asarray(np.arange(rows) ** 2 % 101, jnp.float32)
+    counts = 1 + np.arange(rows) % 3
+    database = databases.counted(values, counts)
+    seen = []
+
+    def one_chunk(records, weight):
+        seen.append(records.shape[0])
+        return jnp.sum(weighted(records, weight))
+
+    found = sum_over_rows(one_chunk, database, CHUNK)
+    assert float(found) == float(np.asarray(values) @ counts)
+    assert max(seen) <= CHUNK
+
+
+def test_chunks_have_1024_rows_where_nobody_says_otherwise():
+    seen = []
+
+    def one_chunk(records, weight):
+        seen.append(records.shape[0])
+        return jnp.sum(weighted(records, weight))
+
+    assert float(sum_over_rows(one_chunk, jnp.ones(2_500), None)) == 2_500
+    assert max(seen) == 1024
+
+
+@pytest.mark.parametrize("function", [erm.gradient, erm.reference_gradient])
+def test_memory_of_a_loss_without_linear_scores_does_not_grow_with_the_rows(function):
+    problem = dd.Problem(dd.losses.bounded_network(hidden=3), 0.1, 0.4)
+
+    def held(rows):
+        database = signed(rows, 2)
+        params = problem.loss.template(database)
+        one = jax.jit(functools.partial(function, problem))
+        return one.lower(params, database).compile().memory_analysis().temp_size_in_bytes
+
+    assert held(16 * 1024) <= held(4 * 1024)

@@ -1,0 +1,495 @@
+"""What `dd-jax run` does: a stream of deletions as an operator would serve it, and what it shows.
+
+The unrounded model and the edited database are kept between requests; what is released is the model
+rounded to a grid. A deleted row is replaced by the loss's null record, and every release is judged
+on the database it was trained on.
+"""
+
+import functools
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from scipy import stats
+
+from dd_jax import erm, losses, noisy_gd, requesters
+from dd_jax.cli.output import count
+from dd_jax.data.own_file import OwnData, with_preprocessing
+from dd_jax.ensemble import over_seeds
+from dd_jax.erm import Problem
+from dd_jax.errors import InputError
+from dd_jax.guarantees import risk
+from dd_jax.interaction import interact
+from dd_jax.intervals import mean_over_seeds, simultaneous
+from dd_jax.keys import tagged
+from dd_jax.losses import deletion
+from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex
+from dd_jax.plans.numbers import edited_descent
+from dd_jax.types import Edit, Labelled, Transcript, apply_edit
+
+CHUNK = 10
+# Products of one number of a record with one of a model: about a day on one core.
+MOST_WORK = 1e14
+# Of all intervals of a table together.
+CONFIDENCE = 0.95
+# Of held-out rows: more seeds and more rows are no remedy for a gain that is at most so small.
+_NO_GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is run.
+
+    Attributes:
+        problem, plan: the regularised problem, and a convex plan for it.
+        train: the private records. test: held-out records, perhaps none.
+        stream: rows of `train` that each request deletes, requests × r.
+        adaptivity: p, releases that are shown to whoever asks, the first ones.
+    """
+
+    problem: Problem
+    plan: Plan
+    train: Labelled
+    test: Labelled
+    stream: np.ndarray
+    adaptivity: int = 0
+
+
+def make(
+    data: OwnData,
+    stream: np.ndarray,
+    *,
+    loss: str,
+    l2: float,
+    intercept: bool,
+    adaptivity: int = 0,
+    **budgets: Any,
+) -> Service:
+    """The service of a file or task: its problem, and a plan that meets the budgets.
+
+    Args:
+        data: records with rows in the unit ball, and how they got there.
+        stream: rows of the training records to delete, requests × r.
+        loss: name of a loss of the catalogue. l2: λ.
+        intercept: whether a constant 1 is appended to the features.
+        adaptivity: p, releases that are shown to whoever asks; at most as many as requests.
+        **budgets: as `dd.plan_convex` takes them.
+    """
+    norm = 1.0
+    if intercept:
+        data = data._replace(train=_with_ones(data.train), test=_with_ones(data.test))
+        words = f"{data.preprocessing}, then a constant 1 appended"
+        data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
+    made = getattr(losses, loss)(feature_norm=norm)
+    problem = Problem(with_preprocessing(made, data), l2)
+    n, dim = data.train.features.shape
+    plan = plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
+    losses.check_data(problem.loss, data.train)
+    return Service(problem, plan, data.train, data.test, stream, adaptivity)
+
+
+def certificate(service: Service, transcript: Transcript) -> Certificate:
+    """The certificate of the first row of the last request."""
+    last = len(service.stream)
+    return service.plan.certify(transcript, request=last, row=int(service.stream[-1][0]))
+
+
+def _with_ones(records: Labelled) -> Labelled:
+    features = np.asarray(records.features)
+    ones = np.ones((len(features), 1), features.dtype)
+    return records._replace(features=jax.device_put(np.concatenate([features, ones], axis=1)))
+
+
+class Seconds(NamedTuple):
+    """Wall time of one model on this machine: both programs, learning, one request.
+
+    Programs that an earlier run kept are loaded, not compiled.
+    """
+
+    compile: float
+    learn: float
+    request: float
+
+
+class Served(NamedTuple):
+    """What runs of a service showed.
+
+    Attributes:
+        risk: excess risk of every release on its own database, seeds × (requests + 1).
+        accuracy: share of held-out records that it classifies, the same shape; None without any.
+        exact_accuracy: the same of the exact minimisers, without noise, (requests + 1); or None.
+        zero_risk: excess risk of the model θ = 0 on the first database.
+        risk_error: how much the excess risks can be too small, because the minimisers are exact to
+            rounding only: the largest ‖∇ℒ(θ*)‖²/(2λ).
+        seconds: wall time.
+        right: share of the seeds whose last release classifies each held-out record; or None.
+        transcript: of the first seed.
+    """
+
+    risk: np.ndarray
+    accuracy: np.ndarray | None
+    exact_accuracy: np.ndarray | None
+    zero_risk: float
+    risk_error: float
+    seconds: Seconds
+    right: np.ndarray | None = None
+    transcript: Any = None
+
+
+def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None]) -> Served:
+    """Learn and serve the stream for many seeds, and judge every release.
+
+    Args:
+        key: of all runs.
+        service: what is run.
+        seeds: how many independent runs.
+        say: told what is being done.
+    """
+    _check_work(service.plan, len(service.stream), seeds)
+    loss, train = service.problem.loss, service.train
+    learn, delete, run = _programs(service.problem, service.plan, service.adaptivity)
+    stream = requesters.stack_edits([deletion(loss, train, rows) for rows in service.stream])
+    run_key, *timing_keys = _keys(key)
+    say("compiling, and timing one model")
+    edit = deletion(loss, train, service.stream[0])
+    seconds = _timed(learn, delete, train, edit, *timing_keys)
+    longest = seeds * (seconds.learn + len(service.stream) * seconds.request)
+    say(f"learning and serving {count(seeds, 'seed')}, in at most about {longest:.3g} s")
+
+    def progress(done, total):
+        say(f"{done} of {count(total, 'seed')}")
+
+    found = over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
+    say("judging releases against exact minimisers")
+    served = _judged(service, found.releases, stream, seconds)
+    return served._replace(transcript=jax.tree.map(lambda leaf: np.asarray(leaf)[0], found))
+
+
+@functools.lru_cache(maxsize=8)
+def _programs(problem: Problem, plan: Plan, adaptivity: int):
+    """Learning, deletion, and a whole interaction; the same objects every time.
+
+    The stream is an input of the program, so that other rows need no other program.
+    """
+    mechanism = noisy_gd.mechanism(problem, plan)
+
+    def run(key, train, stream):
+        requester, shown = requesters.fixed_stream(stream), range(adaptivity)
+        _, transcript = interact(
+            key, mechanism, requester, train, num_requests=len(stream.index), observe=shown
+        )
+        return transcript
+
+    def request(key, train, edit, model):
+        return mechanism.delete(key, train, edit, apply_edit(train, edit), model)
+
+    return jax.jit(mechanism.learn), jax.jit(request), run
+
+
+@jax.jit
+def _keys(key):
+    """One key for the runs, and two to time learning and deletion with."""
+    return tuple(tagged(key, purpose) for purpose in ("runs", "timed learning", "timed deletion"))
+
+
+def _check_work(plan: Plan, requests: int, seeds: int) -> None:
+    steps = plan.learn_steps + requests * plan.delete_steps
+    if float(plan.n * plan.dim) * steps * seeds > MOST_WORK:
+        raise InputError(
+            f"learning takes {plan.learn_steps:,} steps and a request {plan.delete_steps:,}, each "
+            f"over {plan.n:,} records of {plan.dim} numbers, too many for {seeds} seeds; give a "
+            f"larger l2, larger budgets or fewer seeds."
+        )
+
+
+def _timed(learn, delete, train, edit, learn_key, delete_key) -> Seconds:
+    """Both programs compiled ahead and run apart, as a curator with one model would."""
+    start = time.perf_counter()
+    lowered = learn.lower(learn_key, train)
+    learn, state = lowered.compile(), lowered.out_info
+    delete = delete.lower(delete_key, train, edit, state).compile()
+    compiled = time.perf_counter() - start
+    model, learned = _clocked(lambda: learn(learn_key, train))
+    _, served = _clocked(lambda: delete(delete_key, train, edit, model))
+    return Seconds(compiled, learned, served)
+
+
+def _clocked(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns and its wall time, the median of five where one is short."""
+    taken, result = [], None
+    while not taken or (len(taken) < 5 and sum(taken) < 1.0):
+        start = time.perf_counter()
+        result = jax.block_until_ready(call())
+        taken.append(time.perf_counter() - start)
+    return result, statistics.median(taken)
+
+
+def _judged(service: Service, models, stream: Edit, seconds: Seconds) -> Served:
+    """Every release on its own database."""
+    problem, test = service.problem, service.test
+    found = _judge(problem, models, service.train, test, stream)
+    risk, norms, zero_risk, accuracy, exact, right = map(np.asarray, found)
+    risk_error = float(norms.max()) ** 2 / (2 * float(problem.l2))
+    if not len(test.label):
+        accuracy = exact = right = None
+    return Served(risk.T, accuracy, exact, float(zero_risk), risk_error, seconds, right)
+
+
+@jax.jit
+def _judge(problem: Problem, models, train: Labelled, test: Labelled, stream: Edit):
+    """One pass over the stream; the minimisers follow it, each from the last."""
+    zero = problem.loss.template(train)
+
+    def judge(carry, xs):
+        database, optimum = carry
+        models, edit = xs
+        database = apply_edit(database, edit)
+        optimum, norm, *_ = erm.minimise(problem, database, optimum)
+        risk = jax.vmap(lambda model: erm.excess_risk(problem, model, database, optimum))
+        return (database, optimum), (optimum, norm, risk(models), risk(zero[None])[0])
+
+    # Before the first request: an edit of no row, since rows out of range are dropped.
+    nothing = jax.tree.map(lambda leaf: leaf[:1], stream)
+    nothing = nothing._replace(index=jnp.full_like(nothing.index, -1))
+    edits = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), nothing, stream)
+    xs = (jnp.swapaxes(models, 0, 1), edits)
+    _, (optima, norms, risks, zero_risks) = jax.lax.scan(judge, (train, zero), xs)
+    accuracy, exact = (jnp.mean(_right(found, test), axis=-1) for found in (models, optima))
+    right = jnp.mean(_right(models[:, -1], test), axis=0)
+    return risks, norms, zero_risks[0], accuracy, exact, right
+
+
+def _right(models, test: Labelled):
+    """Which records are on the right side; the boundary itself is wrong."""
+    return models @ test.features.T * test.label > 0
+
+
+# --- a line for every release --------------------------------------------------------------------
+
+
+def lines(service: Service, served: Served) -> list[dict[str, Any]]:
+    """A dictionary for every release, the learned model first, then one for every request.
+
+    A requester saw at most p releases, and at most the i there were.
+    """
+    plan = service.plan
+    found = [_measured(served, 0, []) | _learned(plan)]
+    worst = 0.0
+    for request, rows in enumerate(service.stream, start=1):
+        issued = plan.certificate(min(service.adaptivity, request), request)
+        worst = max(worst, issued.eps_dd_request)
+        found.append(
+            _measured(served, request, rows.tolist())
+            | {
+                "risk_bound": issued.risk_bound_request,
+                "gradients": plan.delete_gradients,
+                **_retraining(plan, issued.risk_bound_request),
+                "eps_dd": issued.eps_dd_adaptive,
+                "eps_dd_so_far": worst,
+                "advantage_bound": issued.advantage_bound,
+            }
+        )
+    return found
+
+
+def _learned(plan: Plan) -> dict[str, Any]:
+    return {
+        "risk_bound": plan.certificate().risk_bound_learned,
+        "gradients": plan.learn_gradients,
+        **dict.fromkeys(("relearn_ratio", "same_risk_ratio", "ratio")),
+        "eps_dd": None,
+        "eps_dd_so_far": None,
+        "advantage_bound": None,
+    }
+
+
+def _retraining(plan: Plan, risk_bound: float | None) -> dict[str, float | None]:
+    """Gradients of retraining over those of a request, in two ways, and the smaller of the two.
+
+    Learning again as planned, and learning until the risk bound is that of the request.
+    """
+    relearn = plan.learn_steps / plan.delete_steps
+    steps = None if risk_bound is None else same_risk_steps(plan, risk_bound)
+    same_risk = None if steps is None else steps / plan.delete_steps
+    smaller = relearn if same_risk is None else min(relearn, same_risk)
+    return {"relearn_ratio": relearn, "same_risk_ratio": same_risk, "ratio": smaller}
+
+
+def _measured(served: Served, request: int, rows: list[int]) -> dict[str, Any]:
+    values: dict[str, Any] = {"request": request, "rows": rows}
+    seeds, releases = served.risk.shape
+    measured = (("excess_risk", served.risk, math.inf), ("accuracy", served.accuracy, 1.0))
+    for name, found, most in measured:
+        mean = low = high = None
+        if found is not None and seeds > 1:
+            each = simultaneous(CONFIDENCE, releases)
+            interval = mean_over_seeds(found[:, request], each, least=0.0, most=most)
+            mean, low, high = map(float, interval)
+        elif found is not None:
+            mean = float(found[0, request])
+        values |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+    exact = served.exact_accuracy
+    return values | {"exact_accuracy": None if exact is None else float(exact[request])}
+
+
+def same_risk_steps(plan: Plan, target: float) -> int | None:
+    """Fewest steps from scratch, with the plan's noise, whose risk bound is within the target.
+
+    None where rounding leaves no room between the target and the least that the noise allows.
+    """
+    try:
+        steps = risk.learn_steps_convex(edited_descent(plan), plan.dim, target, plan.init_variance)
+    except InputError:
+        return None
+    return max(1, int(steps))
+
+
+# --- the whole answer -----------------------------------------------------------------------------
+
+_PLAN = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
+
+
+def summary(
+    name: str,
+    data: OwnData,
+    service: Service,
+    served: Served,
+    certificate: Certificate,
+    seed: int | None,
+) -> dict[str, Any]:
+    """Everything that was found, as JSON values.
+
+    Args:
+        name: of the data. data: as loaded.
+        service, served: what was run and what it showed.
+        certificate: of the last request.
+        seed: of a rehearsal; None where the key was secret.
+    """
+    plan = service.plan
+    return {
+        "rehearsal": seed is not None,
+        "seed": seed,
+        "data": {
+            "name": name,
+            "training_rows": plan.n,
+            "held_out_rows": len(service.test.label),
+            "features": data.train.features.shape[1],
+            "parameters": plan.dim,
+            "classes": dict(zip(("-1", "1"), data.classes, strict=True)),
+            "preprocessing": data.preprocessing,
+            "measured_bounds": bool(data.caveat),
+            "majority_accuracy": _majority(data),
+        },
+        "plan": {key: getattr(plan, key) for key in _PLAN}
+        | {"loss": plan.problem.loss.name, "l2": plan.problem.l2, "accountant": plan.accountant}
+        | {"order": plan.order, "delta": plan.delta, "edits_per_request": plan.edits_per_request},
+        "requests": [
+            line | {"rows": [int(data.rows[row]) for row in line["rows"]]}
+            for line in lines(service, served)
+        ],
+        "learn_gradients": plan.learn_gradients,
+        "request_gradients": plan.delete_gradients,
+        "seeds": len(served.risk),
+        "confidence": CONFIDENCE,
+        "risk_of_zero": served.zero_risk,
+        "risk_error": served.risk_error,
+        "kept": {"model": plan.dim, "grid": arithmetic.publication_grid(plan), "rows": plan.n},
+        "seconds": served.seconds._asdict(),
+        "warnings": [
+            *_about_accuracy(data, served, plan.dim > data.train.features.shape[1]),
+            *_about_risk(served, certificate.risk_bound_request),
+            *certificate.warnings,
+        ],
+        "certificate": json.loads(certificate.to_json()),
+    }
+
+
+def rehearsed(certificate: Certificate, seed: int) -> Certificate:
+    """The certificate of a run whose noise can be guessed, which says so; no genuine one."""
+    text = (
+        f"REHEARSAL: the noise came from seed {seed} and can be made again by anybody, so that no "
+        f"guarantee holds for what was released here; leave the seed out for a secret key"
+    )
+    return replace(certificate, warnings=(text, *certificate.warnings))
+
+
+def _majority(data: OwnData) -> float | None:
+    """The most that one answer for all held-out rows gets right."""
+    return float(np.mean(_has_larger_class(data))) if len(data.test.label) else None
+
+
+def _has_larger_class(data: OwnData) -> np.ndarray:
+    """Which held-out rows have the class that most of them have."""
+    label = np.asarray(data.test.label)
+    return label == (1.0 if np.mean(label) >= 0 else -1.0)
+
+
+def _about_accuracy(data: OwnData, served: Served, intercept: bool) -> list[str]:
+    """A warning where the last releases are no better than one answer for all rows, or not shown
+    to be.
+
+    Judged row by row, with the spread over rows and that over seeds.
+    """
+    if served.right is None or served.accuracy is None or served.exact_accuracy is None:
+        return []
+    same = _has_larger_class(data)
+    gain, margin = _gain(served.right - same, served.accuracy[:, -1])
+    if gain > margin:
+        return []
+    majority, exact = float(np.mean(same)), float(served.exact_accuracy[-1])
+    found = (
+        f"after the last request {gain + majority:.3f} of the held-out rows are classified "
+        f"rightly, and {majority:.3f} by the same answer for all of them"
+    )
+    if gain > 0 and gain + margin > _NO_GAIN:
+        rows, seeds = len(same), len(served.accuracy)
+        return [
+            f"NOT SHOWN TO BE BETTER THAN ONE CLASS: {found}; with {count(rows, 'held-out row')} "
+            f"and {count(seeds, 'seed')} a gain up to {min(margin, 1.0):.2g} can be chance; give "
+            f"more seeds or more held-out rows"
+        ]
+    remedy = (
+        "give more records, larger budgets or a larger l2"
+        if exact - majority > margin
+        else f"give a smaller l2, {'' if intercept else 'an intercept, '}columns scaled to their "
+        f"real ranges, better columns or more records"
+    )
+    return [
+        f"NO BETTER THAN ONE CLASS: {found}; without noise it would be {exact:.3f}, so {remedy}"
+    ]
+
+
+def _gain(by_row: np.ndarray, by_seed: np.ndarray) -> tuple[float, float]:
+    """The mean gain, and the most that chance explains of it, one-sided at `CONFIDENCE`."""
+    parts = [np.asarray(part, np.float64) for part in (by_row, by_seed) if len(part) > 1]
+    if len(by_row) < 2:
+        return float(np.mean(by_row)), math.inf
+    error = math.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))
+    quantile = float(stats.t.isf(1 - CONFIDENCE, min(map(len, parts)) - 1))
+    return float(np.mean(by_row)), quantile * error
+
+
+def _about_risk(served: Served, risk_bound: float | None) -> list[str]:
+    """A warning where the noise leaves nothing of what was learned, or nothing is promised."""
+    mean, zero = float(served.risk[:, -1].mean()), served.zero_risk
+    remedy = "give more records, larger budgets or a larger l2"
+    if mean >= zero:
+        return [
+            f"NOTHING LEARNED: after the last request the mean excess risk {mean:.3g} is not below "
+            f"that of the model 0 ({zero:.3g}), so that the noise leaves nothing; {remedy}"
+        ]
+    if risk_bound is not None and risk_bound > zero:
+        return [
+            f"NOTHING PROMISED: the certified risk bound {risk_bound:.3g} is above the excess risk "
+            f"of the model 0 ({zero:.3g}), so that the certificate promises no better model than "
+            f"that one, though the measured mean is {mean:.3g}; {remedy}"
+        ]
+    return []

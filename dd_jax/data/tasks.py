@@ -1,0 +1,229 @@
+"""Data sets: loaders that say what was done to the records before a guarantee begins.
+
+A scaler or projection fitted on private records would itself be a state that deletion has to undo,
+so every map here is fixed and data-independent: logarithms, published ranges, unit-norm rows. Two
+sets come with scikit-learn; the others are fetched once (`dd-jax data fetch`, `dd_jax.data.fetch`).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from dd_jax import checks
+from dd_jax.data import fetch
+from dd_jax.data.fetch import CIFAR_CAT, CIFAR_SHIP
+from dd_jax.errors import InputError
+from dd_jax.types import Labelled
+
+# Of the images of `random_patches`, and of its filters.
+SIDE, CHANNELS = 32, 3
+_PATCH, _STRIDE, _FILTERS = 6, 2, 64
+_THRESHOLD = 0.5
+# E max(g - 1/2, 0) for a standard normal g, which is what a filter sees of a unit patch.
+_MEAN_RESPONSE = 0.19780
+_SEED = 0
+_IMAGES_AT_ONCE = 500
+
+
+class Dataset(NamedTuple):
+    """A binary classification task with unit-norm rows and labels ±1.
+
+    Attributes:
+        name: what reports call it.
+        train: the private records.
+        test: held-out records.
+        preprocessing: what was done to the features, in words.
+    """
+
+    name: str
+    train: Labelled
+    test: Labelled
+    preprocessing: str
+
+
+class Table(NamedTuple):
+    """Features and labels ±1 before the split and the unit norm.
+
+    Attributes:
+        features, label: one row per record.
+        preprocessing: what was done so far, in words.
+        held_out: the rows that the data's makers set apart for tests, or None.
+    """
+
+    features: np.ndarray
+    label: np.ndarray
+    preprocessing: str
+    held_out: np.ndarray | None = None
+
+
+class Entry(NamedTuple):
+    """A task that `load` knows: its maker, and the fetched data set it needs, or None."""
+
+    make: Callable[[], Table]
+    needs: str | None
+
+
+def load(name: str, *, test_share: float | None = None) -> Dataset:
+    """A data set by name, one of `TASKS`.
+
+    The makers' own split is kept where there is one (MNIST, Fashion-MNIST); elsewhere rows are held
+    out evenly, row i where ⌈(i+1)s⌉ > ⌈is⌉ for the share s, so that the split depends on no seed.
+
+    Args:
+        name: the task.
+        test_share: share of held-out rows, 1/4 unless given; refused where the split is fixed.
+
+    Raises:
+        InputError: an unknown name, a share out of range or that leaves a side empty, or data that
+            have not been fetched.
+    """
+    if name not in TASKS:
+        raise InputError(
+            f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))} (files of your own "
+            f"are read by dd-jax run)."
+        )
+    if test_share is not None:
+        checks.fraction("test_share", test_share)
+    table = TASKS[name].make()
+    held_out = _held_out(name, table, test_share)
+    return Dataset(
+        name,
+        _unit_rows(table.features[~held_out], table.label[~held_out]),
+        _unit_rows(table.features[held_out], table.label[held_out]),
+        f"{table.preprocessing}, unit-norm rows",
+    )
+
+
+def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
+    if table.held_out is not None:
+        if test_share is not None:
+            raise InputError(f"{name} has a test set of its own; leave test_share out.")
+        return table.held_out
+    n, share = len(table.label), 0.25 if test_share is None else test_share
+    # 30 · 0.1 is a rounding above 3, which must not make a fourth row.
+    held_out = np.diff(np.ceil(np.arange(n + 1) * share - 1e-9)) > 0
+    if not 0 < np.sum(held_out) < n:
+        raise InputError(
+            f"test_share = {share:g} of {n} rows leaves nothing to test or to train on; "
+            f"give another share or more rows."
+        )
+    return held_out
+
+
+def _unit_rows(features: np.ndarray, label: np.ndarray) -> Labelled:
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return labelled(features / np.maximum(norms, np.finfo(float).tiny), label)
+
+
+def labelled(features: np.ndarray, label: np.ndarray) -> Labelled:
+    """Records in single precision, rounded on the host, where nothing needs compiling."""
+    return Labelled(*(jax.device_put(part.astype(np.float32)) for part in (features, label)))
+
+
+def _digits() -> Table:
+    from sklearn.datasets import load_digits
+
+    images, digit = load_digits(return_X_y=True)
+    keep = (digit == 3) | (digit == 8)
+    return Table(images[keep], np.where(digit[keep] == 3, 1.0, -1.0), "8×8 pixel counts")
+
+
+def _breast_cancer() -> Table:
+    from sklearn.datasets import load_breast_cancer
+
+    measurements, benign = load_breast_cancer(return_X_y=True)
+    return Table(np.log1p(measurements), np.where(benign == 1, 1.0, -1.0), "log(1 + measurement)")
+
+
+def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]:
+    """Images of two classes of a fetched set, pixels divided by 255, the makers' own split."""
+
+    def make() -> Table:
+        stored = fetch.arrays(name)
+        images = np.concatenate([stored["train_images"], stored["test_images"]])
+        classes = np.concatenate([stored["train_labels"], stored["test_labels"]])
+        held_out = np.arange(len(classes)) >= len(stored["train_labels"])
+        keep = (classes == positive) | (classes == negative)
+        return Table(
+            images[keep] / 255,
+            np.where(classes[keep] == positive, 1.0, -1.0),
+            "pixels/255",
+            held_out[keep],
+        )
+
+    return make
+
+
+def _cats_and_ships() -> Table:
+    """Random features, because networks that others trained on photographs are not fetched."""
+    table = _two_classes("cifar-10-cat-ship", CIFAR_CAT, CIFAR_SHIP)()
+    return table._replace(
+        features=random_patches(table.features),
+        preprocessing="pixels/255, responses of 64 random 6×6 filters in four quarters",
+    )
+
+
+def random_patches(images: np.ndarray) -> np.ndarray:
+    """Responses of random filters to 6×6 patches, averaged over the four quarters of an image.
+
+    Patches lose their mean and are scaled to norm 1 or less. A Gaussian filter w answers
+    max(±⟨w, p⟩ - 1/2, 0) less its mean over filters, in the quarter that the patch is in: 4 × 64 ×
+    2 = 512 numbers. The filters come from a fixed seed.
+
+    Args:
+        images: (n, 3072) shares of full brightness, pixel by pixel, red, green and blue.
+    """
+    # A table of constants, the same in every run, written as the generator that makes it.
+    generator = Generator(PCG64(_SEED))
+    filters = generator.standard_normal((CHANNELS * _PATCH**2, _FILTERS)).astype(np.float32)
+    parts = [
+        _responses(images[first : first + _IMAGES_AT_ONCE], filters)
+        for first in range(0, len(images), _IMAGES_AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+
+def _responses(images: np.ndarray, filters: np.ndarray) -> np.ndarray:
+    pixels = images.reshape(-1, SIDE, SIDE, CHANNELS).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (_PATCH, _PATCH), axis=(1, 2))
+    windows = windows[:, ::_STRIDE, ::_STRIDE]
+    count, places = windows.shape[:2]
+    patches = windows.reshape(count, places, places, -1)
+    patches = patches - patches.mean(axis=-1, keepdims=True)
+    # The constant keeps flat patches, which are noise, from being blown up.
+    patches /= np.sqrt(np.sum(patches**2, axis=-1, keepdims=True) + 0.1)
+    answers = patches @ filters
+    signed = np.concatenate([answers, -answers], axis=-1)
+    active = np.maximum(signed - _THRESHOLD, 0) - _MEAN_RESPONSE
+    half = places // 2
+    quarters = active.reshape(count, 2, half, 2, half, -1)
+    return quarters.mean(axis=(2, 4)).reshape(count, -1)
+
+
+def _adult() -> Table:
+    """Numbers on fixed scales that the census form itself suggests, categories as 0/1 columns.
+
+    The survey weight says nothing of a person and is left out.
+    """
+    stored = fetch.arrays("adult")
+    age, _, education, gain, loss, hours = stored["numbers"].T.astype(np.float64)
+    numbers = [age / 100, education / 16, np.log1p(gain) / 12, np.log1p(loss) / 12, hours / 100]
+    return Table(
+        np.column_stack([*numbers, stored["categories"]]),
+        np.where(stored["above_50k"] == 1, 1.0, -1.0),
+        "age/100, education/16, log(1 + gain or loss)/12, hours/100, one-hot categories; "
+        "duplicate rows are kept",
+    )
+
+
+TASKS: dict[str, Entry] = {
+    "digits-3-vs-8": Entry(_digits, None),
+    "breast-cancer": Entry(_breast_cancer, None),
+    "mnist-3-vs-8": Entry(_two_classes("mnist", 3, 8), "mnist"),
+    "fashion-pullover-vs-coat": Entry(_two_classes("fashion-mnist", 2, 4), "fashion-mnist"),
+    "adult": Entry(_adult, "adult"),
+    "cifar-cat-vs-ship": Entry(_cats_and_ships, "cifar-10-cat-ship"),
+}
