@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 import dd_jax as dd
 from dd_jax import erm
@@ -714,9 +713,7 @@ def _draw_network(axis: Axes, config: Config, results: dict[str, np.ndarray]) ->
     axis.plot([config.network_noise] * 2, ran, "*", color=style.BLACK, ms=11, label="run here")
     axis.set(xscale="log", yscale="log", xlabel="noise σ²", ylabel="certified steps")
     axis.set_title(f"bounded network, d = {config.hidden * FEATURES}: the price", fontsize=10)
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    style.plain_log_ticks(axis.xaxis)
     axis.legend(fontsize=8, handlelength=3.5)
     seconds = float(results["network: seconds per step"])
     there_and_back: Any = (lambda steps: steps * seconds, lambda time: time / seconds)
