@@ -11,8 +11,8 @@ from jaxtyping import Array
 from matplotlib.axes import Axes
 
 from dd_jax.audit import controls
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.cases import Setting
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings.base import AuditSetting
 from dd_jax.cli import style
 from dd_jax.ensemble import Pair
 from dd_jax.intervals import proportion, simultaneous
@@ -24,13 +24,13 @@ Say = Callable[[str], None]
 
 
 def climb(
-    setting: Setting,
+    setting: AuditSetting,
     key: Array,
     names: Sequence[str],
     sizes: Sequence[int],
     *,
     confidence: float,
-    keep: audit_runs.Keep,
+    keep: audits.Keep,
     say: Say,
 ) -> dict[str, np.ndarray]:
     """For each named claim, "climb claim: number" over the first `sizes` seeds of one pool.
@@ -41,10 +41,9 @@ def climb(
     results = {f"{CLIMB} seeds": np.array(sizes)}
     for place, case in enumerate(c for c in setting.cases if c.name in names):
         case_key = jax.random.fold_in(key, place)
-        pool = audit_runs.sample(setting, case.interaction, case_key, max(sizes), keep, say)
+        pool = audits.sample(setting, case.interaction, case_key, max(sizes), keep, say)
         judged = [
-            audit_runs.judge(case, setting, _cut(pool, 0, size), each, say).to_dict()
-            for size in sizes
+            audits.judge(case, setting, _cut(pool, 0, size), each, say).to_dict() for size in sizes
         ]
         for number in NUMBERS:
             results[f"{CLIMB} {case.name}: {number}"] = np.array([row[number] for row in judged])
@@ -99,7 +98,7 @@ def _flagged(control, pool: Pair, statement, audits, confidence: float) -> list[
     """How many audits flag the pool's curator, for each (size, number of audits)."""
     return [
         sum(
-            controls.judge(control, _cut(pool, place, size), statement, confidence).flagged
+            controls.judge(control, _cut(pool, place, size), statement, confidence).refuted
             for place in range(count)
         )
         for size, count in audits

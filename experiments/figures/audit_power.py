@@ -16,8 +16,8 @@ from matplotlib.markers import CARETRIGHT
 from matplotlib.ticker import FuncFormatter
 
 from dd_jax.audit.controls import CONTROLS
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.runs import Keep
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings import find
 from dd_jax.cli import style
 from experiments import audit_growth
 from experiments.cache import Runner
@@ -79,10 +79,10 @@ FULL = Config(
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """For every claim, "setting: words", the numbers of `NUMBERS`; NaN where one is unknown."""
     results = {}
-    key, told = jax.random.key(config.seed), {"keep": Keep(runner.folder), "say": runner.say}
-    settings = {name: audit_runs.find(name, config.order) for name, *_ in config.runs()}
+    key, told = jax.random.key(config.seed), {"keep": audits.Keep(runner.folder), "say": runner.say}
+    settings = {name: find(name, config.order) for name, *_ in config.runs()}
     for place, (name, seeds, claims) in enumerate(config.runs()):
-        judged = audit_runs.run(
+        judged = audits.run(
             settings[name],
             jax.random.fold_in(key, place),
             seeds,
