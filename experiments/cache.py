@@ -33,6 +33,8 @@ PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
 # They decide how a figure looks and where it stands, never its numbers.
 LOOKS = ("experiments", "experiments.figures", "experiments.page")
 ABOUT = "__about__"
+# Numbers in a database from which on optimised code pays.
+LARGE = 200_000
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error, RuntimeError)
 
 Arrays = dict[str, np.ndarray]
@@ -108,6 +110,15 @@ class Runner:
         return sweeps.Stream(
             self.folder, re.sub(r"[^\w.+=-]+", "-", name), dict(self.config or {}), chunk
         )
+
+
+def jit_small(function: Callable, size: int) -> Callable:
+    """`jax.jit`, without optimisation if the database holds few numbers.
+
+    For a program that runs a few times only: code that is ready sooner beats code that runs faster.
+    """
+    quick = {"xla_backend_optimization_level": "0"} if size < LARGE else None
+    return jax.jit(function, compiler_options=quick)
 
 
 # --- when it is done ------------------------------------------------------------------------------
