@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.markers import CARETRIGHT
 
 from dd_jax.audit import controls
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.cases import Setting
-from dd_jax.audit.settings.runs import Keep
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings import find
+from dd_jax.audit.settings.base import AuditSetting, Keep
 from dd_jax.cli import style
 from dd_jax.ensemble import Pair
 from dd_jax.intervals import proportion, simultaneous
@@ -113,9 +113,9 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """For every claim, "setting: words", the numbers of `NUMBERS`; NaN where one is unknown."""
     results = {}
     key = jax.random.key(config.seed)
-    settings = {name: audit_runs.find(name, config.order) for name, *_ in config.runs()}
+    settings = {name: find(name, config.order) for name, *_ in config.runs()}
     for place, (name, seeds, claims) in enumerate(config.runs()):
-        judged = audit_runs.run(
+        judged = audits.run(
             settings[name],
             jax.random.fold_in(key, place),
             seeds,
@@ -133,7 +133,9 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     return results | mutants(mutant_key, config, runner)
 
 
-def climb(key: Array, config: Config, setting: Setting, runner: Runner) -> dict[str, np.ndarray]:
+def climb(
+    key: Array, config: Config, setting: AuditSetting, runner: Runner
+) -> dict[str, np.ndarray]:
     """For each claim of `CLIMBING`, "climb claim: number" over the first seeds of one pool.
 
     All bounds, of all claims and sizes, hold together with the confidence.
@@ -144,10 +146,9 @@ def climb(key: Array, config: Config, setting: Setting, runner: Runner) -> dict[
     keep, say = Keep(runner.folder), runner.say
     for place, case in enumerate(c for c in setting.cases if c.name in CLIMBING):
         case_key = jax.random.fold_in(key, place)
-        pool = audit_runs.sample(setting, case.interaction, case_key, max(sizes), keep, say)
+        pool = audits.sample(setting, case.interaction, case_key, max(sizes), keep, say)
         judged = [
-            audit_runs.judge(case, setting, _cut(pool, 0, size), each, say).to_dict()
-            for size in sizes
+            audits.judge(case, setting, _cut(pool, 0, size), each, say).to_dict() for size in sizes
         ]
         for number in CLIMBED:
             results[f"climb {case.name}: {number}"] = np.array([row[number] for row in judged])
@@ -157,7 +158,7 @@ def climb(key: Array, config: Config, setting: Setting, runner: Runner) -> dict[
 def mutants(key: Array, config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """How many audits of each size flag each mutant, and (of the last size) the correct curator."""
     counts = [min(config.mutant_audits, config.mutant_pool // n) for n in config.mutant_seeds]
-    audits = list(zip(config.mutant_seeds, counts, strict=True))
+    sizes = list(zip(config.mutant_seeds, counts, strict=True))
     flagged, alarms = [], []
     for name in config.mutants:
         runner.say(f"mutant: {name}")
@@ -170,8 +171,8 @@ def mutants(key: Array, config: Config, runner: Runner) -> dict[str, np.ndarray]
         correct = control.setting.sample(correct_key, pool)
         wrong, right = control.mutant_statement(), control.correct_statement()
         confidence = config.mutant_confidence
-        flagged.append(_flagged(control, mutant, wrong, audits, confidence))
-        alarms += _flagged(control, correct, right, audits[-1:], confidence)
+        flagged.append(_flagged(control, mutant, wrong, sizes, confidence))
+        alarms += _flagged(control, correct, right, sizes[-1:], confidence)
     return {
         "mutants seeds": np.array(config.mutant_seeds),
         "mutants audits": np.array(counts),
@@ -180,14 +181,14 @@ def mutants(key: Array, config: Config, runner: Runner) -> dict[str, np.ndarray]
     }
 
 
-def _flagged(control, pool: Pair, statement, audits, confidence: float) -> list[int]:
+def _flagged(control, pool: Pair, statement, sizes, confidence: float) -> list[int]:
     """How many audits flag the pool's curator, for each (size, number of audits)."""
     return [
         sum(
-            controls.judge(control, _cut(pool, place, size), statement, confidence).flagged
+            controls.judge(control, _cut(pool, place, size), statement, confidence).refuted
             for place in range(count)
         )
-        for size, count in audits
+        for size, count in sizes
     ]
 
 

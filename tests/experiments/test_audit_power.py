@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.runs import Keep
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings import find
+from dd_jax.audit.settings.base import Keep
 from dd_jax.ensemble import Pair
 from dd_jax.intervals import simultaneous
 from experiments.cache import Runner
@@ -19,15 +20,15 @@ CONFIG = audit_power.Config(climb_seeds=(500, 2_000))
 def test_growth_is_that_of_audits_of_the_first_seeds():
     """One pool serves all sizes, each judged at the confidence of all bounds together."""
     key, runner = jax.random.key(3), Runner()
-    linear = audit_runs.find("linear", 2.0)
+    linear = find("linear", 2.0)
     found = audit_power.climb(key, CONFIG, linear, runner)
     (case,) = [case for case in linear.cases if case.name == "deletion-1"]
     case_key = jax.random.fold_in(key, 1)
-    pool = audit_runs.sample(linear, "deleted", case_key, 2_000, Keep(None), runner.say)
+    pool = audits.sample(linear, "deleted", case_key, 2_000, Keep(None), runner.say)
     for place, size in enumerate(CONFIG.climb_seeds):
         first = Pair(*(arm[:size] for arm in pool))
         each = simultaneous(0.95, 4)
-        row = audit_runs.judge(case, linear, first, each, runner.say).to_dict()
+        row = audits.judge(case, linear, first, each, runner.say).to_dict()
         for number in audit_power.CLIMBED:
             assert found[f"climb deletion-1: {number}"][place] == row[number]
     for name in audit_power.CLIMBING:

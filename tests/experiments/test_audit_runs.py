@@ -11,11 +11,12 @@ from scipy import special
 import dd_jax as dd
 from dd_jax import ensemble
 from dd_jax.audit import audit, claims
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings import find
 from dd_jax.audit.settings import linear as audit_linear
 from dd_jax.audit.settings import logistic as audit_logistic
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.requesters import loss_chaser, recoder, worst_record
-from dd_jax.audit.settings.runs import Keep
+from dd_jax.audit.settings.base import Keep
+from dd_jax.audit.settings.logistic import loss_chaser, recoder, worst_record
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
 
@@ -30,7 +31,7 @@ def quiet(text):
 
 @pytest.fixture(scope="module")
 def linear():
-    return audit_runs.find("linear", 2.0)
+    return find("linear", 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def said():
 @pytest.fixture(scope="module")
 def judged(linear, said):
     # Numbers at 95% exceed the truth for one key in twenty; see UNLUCKY.
-    found = audit_runs.run(
+    found = audits.run(
         linear, jax.random.key(LUCKY), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
     )
     return {one.case.name: one for one in found}
@@ -86,7 +87,7 @@ def test_audited_is_below_exact_and_close_to_it(judged, said):
 def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
     """With this key four joint releases look more different than they are."""
     del judged  # its run compiled the program that is used here
-    (found,) = audit_runs.run(
+    (found,) = audits.run(
         linear,
         jax.random.key(UNLUCKY),
         SEEDS,
@@ -105,7 +106,7 @@ def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
 def test_stated_power_of_a_stated_event_is_the_simulated_one(linear):
     """The recoded claim is judged by one event: coins at `detectable` are caught 9 times in 10."""
     (case,) = [case for case in linear.cases if case.name == "adaptive-1"]
-    caught = audit_runs.gates_for(case.claim, case.gates, independent=True)[0].detectable(
+    caught = audits.gates_for(case.claim, case.gates, independent=True)[0].detectable(
         seeds=1800,
         confidence=0.975,
         one_event=True,  # two directions share the risk
@@ -138,21 +139,19 @@ def test_a_claim_below_the_truth_is_refuted(linear, judged):
     assert claim.mu is not None
     false = replace(claim, eps=claim.eps / 1.5, mu=claim.mu / 1.5**0.5)
     wrong = linear._replace(cases=(case._replace(claim=false),))
-    (found,) = audit_runs.run(
-        wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet
-    )
+    (found,) = audits.run(wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet)
     assert found.verdict.refuted
     assert found.verdict.lower_bound.value > false.eps
 
 
 def test_the_same_seeds_are_used_whichever_claims_are_asked_for(linear, judged):
     options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["deletion-1"]}
-    (alone,) = audit_runs.run(linear, jax.random.key(LUCKY), SEEDS, **options)
+    (alone,) = audits.run(linear, jax.random.key(LUCKY), SEEDS, **options)
     # One claim alone does not share its risk.
     assert alone.numbers.lower_bound.value > judged["deletion-1"].numbers.lower_bound.value
     each = dd.intervals.simultaneous(0.95, 4)
     options["confidence"] = each
-    (again,) = audit_runs.run(linear, jax.random.key(LUCKY), SEEDS, **options)
+    (again,) = audits.run(linear, jax.random.key(LUCKY), SEEDS, **options)
     assert again.numbers.lower_bound.value == judged["deletion-1"].numbers.lower_bound.value
 
 
@@ -162,9 +161,9 @@ def test_every_interaction_has_its_own_seeds(linear, monkeypatch):
     def sample(setting, name, key, *rest):
         keys[name] = tuple(np.asarray(jax.random.key_data(key)).tolist())
 
-    monkeypatch.setattr(audit_runs, "sample", sample)
-    monkeypatch.setattr(audit_runs, "judge", lambda *args: None)
-    audit_runs.run(linear, jax.random.key(0), 100, confidence=0.95, keep=NOWHERE, say=quiet)
+    monkeypatch.setattr(audits, "sample", sample)
+    monkeypatch.setattr(audits, "judge", lambda *args: None)
+    audits.run(linear, jax.random.key(0), 100, confidence=0.95, keep=NOWHERE, say=quiet)
     assert len(set(keys.values())) == len(keys) == len(linear.interactions)
 
 
@@ -172,7 +171,7 @@ def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, mo
     def run(resume=True):
         keep = Keep(tmp_path, resume)
         options = {"confidence": 0.95, "keep": keep, "say": quiet, "names": ["dp"]}
-        (found,) = audit_runs.run(linear, jax.random.key(0), SEEDS, **options)
+        (found,) = audits.run(linear, jax.random.key(0), SEEDS, **options)
         return found.numbers.lower_bound.value
 
     first = run()
@@ -192,20 +191,20 @@ def test_a_record_that_was_not_deleted_is_found_out(linear):
     with pytest.raises(
         InputError, match="in 40000 of 40000 interactions the record was not deleted"
     ):
-        audit_runs.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
+        audits.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
 
 
 def test_bad_input_is_refused_before_anything_is_run(linear):
     with pytest.raises(InputError, match="no setting 'cubic'; choose one of linear, logistic"):
-        audit_runs.find("cubic", 2.0)
+        find("cubic", 2.0)
     options = {"confidence": 0.95, "keep": NOWHERE, "say": pytest.fail}
     with pytest.raises(InputError, match="linear has no claim 'dpp'; choose from dp, dp-joint"):
-        audit_runs.run(linear, jax.random.key(0), 100, names=["dpp"], **options)
+        audits.run(linear, jax.random.key(0), 100, names=["dpp"], **options)
     with pytest.raises(InputError, match="seeds per arm are too few"):
-        audit_runs.run(linear, jax.random.key(0), 6, **options)
+        audits.run(linear, jax.random.key(0), 6, **options)
     options["confidence"] = 1.5
     with pytest.raises(InputError, match=r"confidence = 1\.5"):
-        audit_runs.run(linear, jax.random.key(0), 100, **options)
+        audits.run(linear, jax.random.key(0), 100, **options)
 
 
 # --- the logistic setting -----------------------------------------------------------------------
@@ -270,7 +269,7 @@ def test_the_loss_chaser_deletes_the_worst_other_row_and_then_the_target(digits,
 
 
 def test_logistic_claims_name_their_samples():
-    setting = audit_runs.find("logistic", 2.0)
+    setting = find("logistic", 2.0)
     cases = {case.name: case for case in setting.cases}
     assert list(cases) == [
         "dp",
@@ -297,9 +296,9 @@ def test_logistic_claims_name_their_samples():
 @pytest.mark.slow
 def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     """On real data, one release seen: beyond ε_dd, within ε_dd + ε_dp."""
-    setting = audit_runs.find("logistic", 2.0)
+    setting = find("logistic", 2.0)
     options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["adaptive-1-recoding"]}
-    (found,) = audit_runs.run(setting, jax.random.key(0), 4000, **options)
+    (found,) = audits.run(setting, jax.random.key(0), 4000, **options)
     (plain,) = [case for case in setting.cases if case.name == "deletion-1"]
     assert not found.verdict.refuted
     assert plain.claim.claimed < found.numbers.lower_bound.value < found.case.claim.claimed
