@@ -37,6 +37,7 @@ from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
 from dd_jax.plans.numbers import edited_descent
 from experiments.cache import Runner
+from experiments.measured import verdict
 from experiments.page import Table
 
 TITLE = "Real data"
@@ -605,10 +606,9 @@ def _cost_table(config: Config, results: dict[str, np.ndarray]) -> Table:
 def _audit_table(results: dict[str, np.ndarray]) -> Table:
     rows = []
     for name, words, found in _audits(results):
-        verdict = "refuted" if found.refuted else "consistent"
         caught = found.detectable if math.isfinite(found.detectable) else "nothing"
         epsilons = (found.certified_epsilon, found.audited_epsilon)
-        numbers = (found.certified, None, found.audited, verdict, caught, *epsilons)
+        numbers = (found.certified, None, found.audited, verdict(found.refuted), caught, *epsilons)
         rows.append((f"{name}: {words}", *numbers, int(found.seeds)))
     first = ("claim", "certified", "exact", "audited", "verdict")
     columns = (*first, "would have caught", "certified ε", "audited ε", "seeds")
