@@ -110,7 +110,8 @@ def run(
     numbers = _checked(params, step_size, noise_variance, num_steps)
     if not is_concrete(num_steps):
         return _counted_steps(key, params, database, problem, numbers, first_step, num_steps)
-    return _scanned_steps(False, num_steps, key, params, database, problem, numbers, first_step)[0]
+    fixed = {"num_steps": num_steps, "keep": False}
+    return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[0]
 
 
 def trajectory(
@@ -126,11 +127,12 @@ def trajectory(
 ) -> PyTree:
     """The models after 1, 2, …, K steps (leading axis K): entry k - 1 equals a `run` of k steps."""
     numbers = _checked(params, step_size, noise_variance, num_steps)
-    return _scanned_steps(True, num_steps, key, params, database, problem, numbers, first_step)[1]
+    fixed = {"num_steps": num_steps, "keep": True}
+    return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[1]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _scanned_steps(keep: bool, num_steps: int, key, params, database, problem, numbers, first_step):
+@functools.partial(jax.jit, static_argnames=("num_steps", "keep"))
+def _scanned_steps(key, params, database, problem, numbers, first_step, *, num_steps, keep):
     """(the last model, all models where they are kept), for a number of steps that is known."""
     steps_key = tagged(key, "step")
 

@@ -26,7 +26,7 @@ from dd_jax.guarantees import convex, renyi
 from dd_jax.intervals import mean_over_seeds
 from dd_jax.plans import conditions
 from dd_jax.requesters import fixed_stream, stack_edits
-from experiments import short_programs
+from experiments.cache import jit_small
 
 # Requests that one pass serves where every release is private by itself.
 LAZY_REQUESTS = 10
@@ -407,7 +407,7 @@ def _over(one, key, choices, seeds: int, data: Dataset) -> np.ndarray:
     count = len(jax.tree.leaves(choices)[0])
     keys = jax.random.split(key, (count, seeds))
     over_seeds = jax.vmap(one, (0, None, None, None))
-    run = short_programs.jit(jax.vmap(over_seeds, (0, 0, None, None)), data.train.features.size)
+    run = jit_small(jax.vmap(over_seeds, (0, 0, None, None)), data.train.features.size)
     return np.asarray(run(keys, choices, data.train, data.test))
 
 

@@ -22,16 +22,22 @@ from matplotlib.figure import Figure
 import dd_jax as dd
 from dd_jax import data, erm, intervals, noisy_gd, requesters
 from dd_jax.audit import claims
-from dd_jax.audit.settings import requesters as audit_requesters
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.cases import GAUSSIAN, TARGET_ROW, Case, Interaction, Setting
-from dd_jax.audit.settings.logistic import along
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings.base import (
+    GAUSSIAN,
+    TARGET_ROW,
+    AuditedClaim,
+    AuditSetting,
+    Interaction,
+)
+from dd_jax.audit.settings.logistic import along, worst_record
 from dd_jax.baselines import langevin
 from dd_jax.cli import style
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
 from dd_jax.plans.numbers import edited_descent
 from experiments.cache import Runner
+from experiments.measured import verdict
 from experiments.page import Table
 
 TITLE = "Real data"
@@ -425,25 +431,25 @@ def _audit(config: Config, curated: Curated, key: Array, runner: Runner) -> np.n
     if not seeds:
         return np.zeros((0, len(Audited._fields)))
     audited = [other for other in config.datasets if _audit_seeds(config, other)]
-    judged = audit_runs.run(
+    judged = audits.run(
         audit_setting(curated, runner.config),
         key,
         seeds,
         confidence=intervals.simultaneous(CONFIDENCE, len(audited)),
-        keep=audit_runs.Keep(runner.folder),
+        keep=audits.Keep(runner.folder),
         say=runner.say,
     )
     return np.array([_as_numbers(found, 1 / curated.plan.n) for found in judged], np.float64)
 
 
-def audit_setting(curated: Curated, config: Any) -> Setting:
+def audit_setting(curated: Curated, config: Any) -> AuditSetting:
     """A record made to be told from its neighbour: in release 0 it stays, before release 1 it goes.
 
     Both claims of the certificate are judged on the same interactions.
     """
     name, problem, plan, train = curated
     seen = (0, 1)
-    target = audit_requesters.worst_record(problem, train)
+    target = worst_record(problem, train)
     database = dd.apply_edit(train, dd.replacement([TARGET_ROW], target.record))
     alternative = dd.replacement([TARGET_ROW], target.other)
     delete = requesters.stack_edits([dd.deletion(problem.loss, train, [TARGET_ROW])])
@@ -452,16 +458,20 @@ def audit_setting(curated: Curated, config: Any) -> Setting:
     certificate = plan.certificate(request=1)
     score = along(target.direction)
 
-    def case(kind: claims.Which, words: str, release: int) -> Case:
+    def case(kind: claims.Which, words: str, release: int) -> AuditedClaim:
         claim = claims.of_certificate(certificate, kind)
         # The paper's theorems need a smaller step size than the plan's.
-        return Case(kind, words, "deleted", (release,), claim, math.nan, None, score, GAUSSIAN)
+        return AuditedClaim(
+            kind, words, "deleted", (release,), claim, math.nan, None, score, GAUSSIAN
+        )
 
     cases = (case("dp", "stays", 0), case("deletion", "deleted", 1))
-    return Setting(f"{name}-audit", name, dict(config or {}), plan, {"deleted": interaction}, cases)
+    return AuditSetting(
+        f"{name}-audit", name, dict(config or {}), plan, {"deleted": interaction}, cases
+    )
 
 
-def _as_numbers(judged: audit_runs.Judged, delta: float) -> Audited:
+def _as_numbers(judged: audits.Judged, delta: float) -> Audited:
     """Read from a verdict; its bound is one on μ (`through_mu`)."""
     certified, audited = judged.case.claim.claimed, judged.numbers.lower_bound.value
     certified_mu, audited_mu = (math.sqrt(2 * eps / ORDER) for eps in (certified, audited))
@@ -596,10 +606,9 @@ def _cost_table(config: Config, results: dict[str, np.ndarray]) -> Table:
 def _audit_table(results: dict[str, np.ndarray]) -> Table:
     rows = []
     for name, words, found in _audits(results):
-        verdict = "refuted" if found.refuted else "consistent"
         caught = found.detectable if math.isfinite(found.detectable) else "nothing"
         epsilons = (found.certified_epsilon, found.audited_epsilon)
-        numbers = (found.certified, None, found.audited, verdict, caught, *epsilons)
+        numbers = (found.certified, None, found.audited, verdict(found.refuted), caught, *epsilons)
         rows.append((f"{name}: {words}", *numbers, int(found.seeds)))
     first = ("claim", "certified", "exact", "audited", "verdict")
     columns = (*first, "would have caught", "certified ε", "audited ε", "seeds")
