@@ -513,7 +513,10 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
 
 
 def _divergence_table(config: Config, results: dict[str, np.ndarray]) -> Table:
-    """R_q at the first and last step shown of each phase; verdicts are over all steps."""
+    """R_q to the Gibbs law with its bounds, between neighbours with the run sum.
+
+    At the first and last step shown of each phase; verdicts are over all steps.
+    """
     rows = []
     for dim, noise in enumerate(config.noises, start=1):
         for phase, clock in PHASES.items():
@@ -528,9 +531,8 @@ def _divergence_table(config: Config, results: dict[str, np.ndarray]) -> Table:
             for place in (0, -1):
                 cells = (table[name][place] for name in ("exact", *FORMS, "between", "sum"))
                 rows.append([dim, noise, phase, steps[place], *cells, verdict(not np.all(held))])
-    bounds = (f"{form} bound" for form in FORMS)
-    neighbours = ("between neighbours", "run sum bound", "verdict")
-    columns = ("d", "σ²", "phase", "steps", "from the Gibbs law", *bounds, *neighbours)
+    bounds = (*FORMS, "neighbours", "run sum", "verdict")
+    columns = ("d", "σ²", "phase", "steps", "to the Gibbs law", *bounds)
     return Table(f"Exact Rényi divergences of order {config.order:g} and bounds", columns, rows)
 
 

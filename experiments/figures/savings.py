@@ -485,7 +485,7 @@ def _slopes(results: dict[str, np.ndarray]) -> Table:
         saves, places = found.saving > 0, np.log(found.place)
         losing = tuple(f"{place:,.6g}" for place in found.place[~saves]) or None
         if saves.sum() < 3:
-            cells = (None, None, None, None, "no slope: fewer than three runs save anything")
+            cells = (None, None, None, None, "no slope: too few runs save")
         else:
             slope, low, high = fit(places[saves], np.log(found.saving[saves]))
             order, *_ = fit(places[saves], np.log(found.stated[saves]))
