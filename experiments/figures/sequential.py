@@ -40,8 +40,7 @@ CAPTION = (
     "accuracy at the end, at every noise. Right: each system at the noise that is cheapest within "
     "a margin of the best accuracy (pale: none is). Notions differ: data-deletion for Noisy-GD, "
     "closeness to retraining for the others. With enough noise a release of Noisy-GD is (ε, δ)-DP "
-    "by itself, and one pass may serve several requests; the others' calibrations take at least "
-    "one pass per request."
+    "by itself, and one pass may serve several requests; the others take at least one each."
 )
 NOTE = (
     "δ = 1/n; the stream is fixed in advance; a × b means a requests of b records, judged jointly. "
