@@ -16,7 +16,6 @@ until `compact` makes a form without it.
 
 import dataclasses
 import functools
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +26,13 @@ from jaxtyping import Array, PyTree
 
 from dd_jax.errors import InputError
 from dd_jax.types import (
-    Compact,
     Domain,
     Edit,
+    Form,
     Part,
+    Rows,
     acceptable_rows,
-    apply_edit,
+    as_form,
     check_finite,
     check_records_match,
     is_concrete,
@@ -42,7 +42,7 @@ from dd_jax.types import (
 
 def parts(database: PyTree) -> tuple[Part, ...]:
     """What sums over a database's records are made of."""
-    return database.parts() if isinstance(database, Compact) else (Part(database, None),)
+    return as_form(database).parts()
 
 
 def weighted(values: Array, weight: Array | None) -> Array:
@@ -54,22 +54,17 @@ def weighted(values: Array, weight: Array | None) -> Array:
 
 def records_of(database: PyTree) -> PyTree:
     """Rows with the structure, the shapes and the types of the database's records."""
-    return database.example() if isinstance(database, Compact) else database
+    return as_form(database).example()
 
 
 def rows_of(database: PyTree, index: Any) -> PyTree:
     """The records at these rows, which must be in range."""
-    if isinstance(database, Compact):
-        return database.rows(index)
-    return jax.tree.map(lambda leaf: leaf[index], database)
+    return as_form(database).rows(index)
 
 
 def project(domain: Domain, database: PyTree) -> tuple[PyTree, Array]:
     """Every record moved into the domain, and how many were outside."""
-    if isinstance(database, Compact):
-        return database.project(domain)
-    records, inside = domain.project(database)
-    return records, jnp.sum(~inside, dtype=jnp.int32)
+    return as_form(database).project(domain)
 
 
 def check(domain: Domain, database: PyTree) -> None:
@@ -80,21 +75,9 @@ def check(domain: Domain, database: PyTree) -> None:
     """
     if num_records(database) < 1:
         raise InputError("the database is empty; give at least one record.")
-    if isinstance(database, Compact):
-        for records in database.stored():
-            _check_records(domain, records)
-    else:
-        _check_records(domain, database)
-
-
-def _check_records(domain: Domain, records: PyTree) -> None:
-    check_finite(records)
-    domain.check(records)
-
-
-def edited(database: PyTree, edit: Edit) -> PyTree:
-    """𝒟 ∘ u for a driver: an overlay of its own has free slots for every request."""
-    return database.write(edit) if isinstance(database, Overlay) else apply_edit(database, edit)
+    for records in as_form(database).stored():
+        check_finite(records)
+        domain.check(records)
 
 
 def compact(database: PyTree) -> PyTree:
@@ -106,50 +89,32 @@ def compact(database: PyTree) -> PyTree:
     Under a vmap over seeds this is a database for each seed, n·d·S numbers: the compiler leaves it
     out where nobody uses it.
     """
-    if not isinstance(database, Overlay):
-        return database
-    if isinstance(database.base, Form):
-        return database.base.overwritten(database)
-    return _put_slots(database.base, database, database.index, num_records(database))
+    return as_form(database).compact()
 
 
 def expand(database: PyTree) -> PyTree:
     """The plain form of a database: one row per record, in order, with every edit made."""
-    database = compact(database)
-    if not isinstance(database, Compact):
-        return database
-    return rows_of(database, jnp.arange(num_records(database)))
+    form = as_form(compact(database))
+    return form.rows(jnp.arange(form.size())) if form.overlaid else form.compact()
 
 
 @dataclass(frozen=True)
-class Form(Compact):
-    """What a form other than an overlay is: records that lie somewhere, and where each row does."""
+class Held(Rows):
+    """Records that are held with multiplicities: what `Counted` and `RowShard` share."""
 
     record: PyTree
 
-    @abstractmethod
-    def where(self, index: Array) -> Array:
-        """Which of the held records these rows have; their number for rows of another device."""
+    def holding(self, record: PyTree) -> Any:
+        """Other records in their places."""
+        return dataclasses.replace(self, record=record)
 
-    @abstractmethod
-    def overwritten(self, slots: "Overlay") -> "Form":
-        """This form with the slots' records in their rows, and without those that they replaced."""
-
-    def example(self) -> PyTree:
-        """The records that are held."""
-        return self.record
-
-    def stored(self) -> tuple[PyTree, ...]:
-        """The same."""
-        return (self.record,)
-
-    def project(self, domain: Domain) -> tuple["Form", Array]:
+    def project(self, domain: Domain) -> tuple["Held", Array]:
         """Every record moved into the domain, and how many were outside."""
         (part,) = self.parts()
         record, inside = domain.project(self.record)
-        return dataclasses.replace(self, record=record), _count_outside(inside, part)
+        return self.holding(record), _count_outside(inside, part)
 
-    def apply_edit(self, edit: Edit) -> "Form":
+    def apply_edit(self, edit: Edit) -> "Held":
         """𝒟 ∘ u; the replaced records are gone (`compact`)."""
         return compact(overlay(self, edit.index.shape[0]).write(edit))
 
@@ -160,7 +125,7 @@ class Form(Compact):
     meta_fields=("total",),
 )
 @dataclass(frozen=True)
-class Counted(Form):
+class Counted(Held):
     """Distinct records and how often each occurs; build it with `compress` or `counted`.
 
     Rows keep the caller's numbers: the j-th run of equal rows ends before row ends[j] and has
@@ -215,7 +180,7 @@ def compress(database: PyTree) -> Counted:
     Raises:
         InputError: the database has no rows, or is in another form already.
     """
-    if isinstance(database, Compact):
+    if as_form(database).overlaid:
         raise InputError(
             f"the database is of type {type(database).__name__}; give plain rows to compress."
         )
@@ -305,7 +270,7 @@ def _cut_runs(ends: Array, place: Array, slots: "Overlay", number: Array) -> tup
     meta_fields=(),
 )
 @dataclass(frozen=True)
-class Overlay(Compact):
+class Overlay(Form):
     """A database that is not touched, and slots for the records that replace some of its rows.
 
     Attributes:
@@ -332,7 +297,7 @@ class Overlay(Compact):
 
     def stored(self) -> tuple[PyTree, ...]:
         """The base's records, and those written over them."""
-        base = self.base.stored() if isinstance(self.base, Compact) else (self.base,)
+        base = as_form(self.base).stored()
         used = np.flatnonzero(np.asarray(self.written))
         if not used.size:
             return base
@@ -355,13 +320,20 @@ class Overlay(Compact):
         below, inside = domain.project(held.records)
         record, inside_slots = domain.project(self.record)
         outside = _count_outside(inside, held) + _count_outside(inside_slots, slots)
-        if isinstance(self.base, Form):
-            below = dataclasses.replace(self.base, record=below)
+        below = as_form(self.base).holding(below)
         return dataclasses.replace(self, base=below, record=record), outside
 
     def apply_edit(self, edit: Edit) -> "Overlay":
         """𝒟 ∘ u, in slots of its own; see `compact`."""
         return overlay(self, edit.index.shape[0]).write(edit)
+
+    def serve(self, edit: Edit) -> "Overlay":
+        """𝒟 ∘ u in free slots."""
+        return self.write(edit)
+
+    def compact(self) -> PyTree:
+        """The base with the slots' records in their rows."""
+        return as_form(self.base).overwritten(self)
 
     def write(self, edit: Edit) -> "Overlay":
         """The edit in free slots, or in those that its rows have already.
@@ -387,7 +359,9 @@ class Overlay(Compact):
             )
         slot = jnp.where(accepted, slot, slots)
         nowhere = self.left.shape[0]
-        replaced = jnp.where(fresh, _where(self.base, jnp.where(fresh, edit.index, 0)), nowhere)
+        replaced = jnp.where(
+            fresh, as_form(self.base).where(jnp.where(fresh, edit.index, 0)), nowhere
+        )
         return Overlay(
             self.base,
             self.left.at[replaced].add(-1, mode="drop"),
@@ -431,7 +405,7 @@ def overlay(database: PyTree, slots: int) -> Overlay:
     meta_fields=("total", "axis"),
 )
 @dataclass(frozen=True)
-class RowShard(Form):
+class RowShard(Held):
     """The rows that this device holds of a database split over a mesh axis; inside shard_map only.
 
     Plain rows lie in order, the same number on every device, and need no map. Distinct records with
@@ -483,8 +457,8 @@ class RowShard(Form):
         The other devices get as many blank ones, since all hold the same number.
         """
         if self.ends is None:
-            record = _put_slots(self.record, slots, self.where(slots.index), self.weight.shape[0])
-            return dataclasses.replace(self, record=record)
+            local = dataclasses.replace(slots, index=self.where(slots.index))
+            return self.holding(as_form(self.record).overwritten(local))
         first = jax.lax.axis_index(self.axis) == 0
         share, devices = self.weight.shape[0], jax.lax.axis_size(self.axis)
         number = (share + jnp.arange(slots.index.shape[0], dtype=self.place.dtype)) * devices
@@ -504,19 +478,6 @@ def _bound(axis: str) -> str:
             "or join the rows with dd.sharding.join_rows."
         ) from None
     return axis
-
-
-def _where(base: PyTree, index: Array) -> Array:
-    """Which of a base's held records these rows have."""
-    return base.where(index) if isinstance(base, Form) else index
-
-
-def _put_slots(rows: PyTree, slots: Overlay, index: Array, nowhere: int) -> PyTree:
-    """Rows with the slots in use put into them."""
-    index = jnp.where(slots.written, index, nowhere)
-    return jax.tree.map(
-        lambda leaf, new: jnp.asarray(leaf).at[index].set(new, mode="drop"), rows, slots.record
-    )
 
 
 def _blank_unused(record: PyTree, count: Array) -> PyTree:

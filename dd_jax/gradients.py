@@ -19,6 +19,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -50,17 +51,20 @@ def clipped_sum(
         row_chunk: rows per pass; None chooses them from the shapes (`chunk_rows`), or 1024 where
             the loss has no linear scores.
     """
-    if loss.scores is not None:
-        scores = loss.scores
-        return sum_over_parts(
+    scores, fast = loss.scores, loss.batch_gradient
+    if scores is not None:
+        total = sum_over_parts(
             lambda part: _linear_sum(scores, params, part, clip_norm, row_chunk), database
         )
-    fast = loss.batch_gradient
-    if fast is None:
-        return reference_sum(loss, params, database, clip_norm, row_chunk)
-    return sum_over_rows(
-        lambda rows, weight: fast(params, rows, clip_norm, weight), database, row_chunk
-    )
+    elif fast is not None:
+        total = sum_over_rows(
+            lambda rows, weight: fast(params, rows, clip_norm, weight), database, row_chunk
+        )
+    else:
+        total = reference_sum(loss, params, database, clip_norm, row_chunk)
+    # A loss of the caller's own may say anything here; a scan would only say that a type changed.
+    chex.assert_trees_all_equal_shapes_and_dtypes(total, params)
+    return total
 
 
 def reference_sum(

@@ -25,12 +25,12 @@ from dd_jax import checks, databases, sharding
 from dd_jax.errors import EditRefused, InputError
 from dd_jax.keys import tagged
 from dd_jax.types import (
-    Compact,
     CuratorState,
     Edit,
     Mechanism,
     Transcript,
     acceptable_rows,
+    as_form,
     check_edit,
     count_rejected,
     is_concrete,
@@ -136,7 +136,7 @@ def _interact(mechanism, requester, num_requests, observed, overlay, key, databa
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     memory = requester.init(tagged(key, "requester"))
-    if overlay or isinstance(database, Compact):
+    if overlay or as_form(database).overlaid:
         edits_per_request = _edit_size(requester, memory, release)
         database = databases.overlay(database, num_requests * edits_per_request)
 
@@ -256,7 +256,7 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
                     _check_size(edit, events)
                 except InputError as error:
                     raise EditRefused(f"request {request}: {error}", *so_far()) from None
-                if not events and isinstance(start, Compact):
+                if not events and as_form(start).overlaid:
                     slots = len(observed) * edit.index.shape[0]
                     curator = curator._replace(database=databases.overlay(curator.database, slots))
                 interrupts.hold()
@@ -392,7 +392,7 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     edit = Edit(edit.index, record)
     rejected = count_rejected(curator.database, edit)
     unchanged = _unchanged(curator.database, edit)
-    before, after = curator.database, databases.edited(curator.database, edit)
+    before, after = curator.database, as_form(curator.database).serve(edit)
     state = mechanism.delete(tagged(key, "delete"), before, edit, after, curator.params)
     release = mechanism.publish(tagged(key, "publish"), state)
     curator = curator._replace(params=state, database=after, served=curator.served + 1)

@@ -2,9 +2,10 @@
 
     θ ← θ + (√(2ησ²) · N(0, I) - η ∇ℒ_𝒟(θ))
 
-Every function is pure: key first, step size, noise and clip norm may be traced. The noise of step k
-comes from `step_key(key, k)`, so a run of K_max steps passes through the result of every shorter
-run.
+Every function is pure: key first, step size, noise and clip norm may be traced. `step`, `run` and
+`trajectory` are compiled once for a problem's loss and the shapes, and are then cheap to call as
+they are. The noise of step k comes from `step_key(key, k)`, so a run of K_max steps passes through
+the result of every shorter run.
 """
 
 import functools
@@ -41,7 +42,13 @@ class Schedule(NamedTuple):
     learn_steps: Any
     delete_steps: Any
 
+    @classmethod
+    def of(cls, plan: Any) -> "Schedule":
+        """The numbers of a plan, without its certificate."""
+        return cls(*(getattr(plan, name) for name in cls._fields))
 
+
+@jax.jit
 def step(
     key: Array,
     params: PyTree,
@@ -100,9 +107,11 @@ def run(
     step counts. A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key
     are the same as K₁ + K₂ steps at once.
     """
-    return _scan(
-        key, params, database, problem, step_size, noise_variance, num_steps, first_step, keep=False
-    )[0]
+    numbers = _checked(params, step_size, noise_variance, num_steps)
+    if not is_concrete(num_steps):
+        return _counted_steps(key, params, database, problem, numbers, first_step, num_steps)
+    fixed = {"num_steps": num_steps, "keep": False}
+    return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[0]
 
 
 def trajectory(
@@ -117,29 +126,40 @@ def trajectory(
     first_step=0,
 ) -> PyTree:
     """The models after 1, 2, …, K steps (leading axis K): entry k - 1 equals a `run` of k steps."""
-    return _scan(
-        key, params, database, problem, step_size, noise_variance, num_steps, first_step, keep=True
-    )[1]
+    numbers = _checked(params, step_size, noise_variance, num_steps)
+    fixed = {"num_steps": num_steps, "keep": True}
+    return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[1]
 
 
-def _scan(
-    key, params, database, problem, step_size, noise_variance, num_steps, first_step, *, keep
-):
-    _check_steps("num_steps", num_steps)
-    _check_held({"step_size": step_size, "noise_variance": noise_variance}, params)
-
+@functools.partial(jax.jit, static_argnames=("num_steps", "keep"))
+def _scanned_steps(key, params, database, problem, numbers, first_step, *, num_steps, keep):
+    """(the last model, all models where they are kept), for a number of steps that is known."""
     steps_key = tagged(key, "step")
 
     def body(params, k):
         key = jax.random.fold_in(steps_key, k)
-        params = step(key, params, database, problem, step_size, noise_variance)
+        params = step(key, params, database, problem, *numbers)
         return params, (params if keep else None)
 
-    if not keep and not is_concrete(num_steps):
-        return jax.lax.fori_loop(
-            first_step, first_step + num_steps, lambda k, params: body(params, k)[0], params
-        ), None
     return jax.lax.scan(body, params, first_step + jnp.arange(num_steps))
+
+
+@jax.jit
+def _counted_steps(key, params, database, problem, numbers, first_step, num_steps):
+    """The last model, for a number of steps that one program is given anew at every call."""
+    steps_key = tagged(key, "step")
+
+    def body(k, params):
+        return step(jax.random.fold_in(steps_key, k), params, database, problem, *numbers)
+
+    return jax.lax.fori_loop(first_step, first_step + num_steps, body, params)
+
+
+def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
+    """(η, σ²), refused where they or the number of steps cannot be run."""
+    _check_steps("num_steps", num_steps)
+    _check_held({"step_size": step_size, "noise_variance": noise_variance}, params)
+    return step_size, noise_variance
 
 
 def mechanism(problem: Problem, plan) -> Mechanism:

@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from dd_jax.databases import Counted, RowShard
 from dd_jax.errors import InputError
-from dd_jax.types import Compact, CuratorState, num_records
+from dd_jax.types import CuratorState, as_form, num_records
 
 SEEDS, DATA = "seeds", "data"
 
@@ -66,12 +66,12 @@ def split_rows(database: PyTree, mesh: Mesh) -> RowShard:
     share counts nothing. No device gets more than its share; for rows that do not fit one device,
     give NumPy arrays.
     """
-    if isinstance(database, Compact) and not isinstance(database, Counted):
+    counted = isinstance(database, Counted)
+    if as_form(database).overlaid and not counted:
         raise InputError(
             f"the database is of type {type(database).__name__}; split plain rows (dd.expand)."
         )
     n, devices = num_records(database), mesh.shape[DATA]
-    counted = isinstance(database, Counted)
     record = database.record if counted else database
     weight = np.asarray(database.count) if counted else np.ones(n, np.int8)
     share = math.ceil(len(weight) / devices)

@@ -174,12 +174,20 @@ class Part(NamedTuple):
     axis: str | None = None
 
 
-class Compact(ABC):
-    """A database in another form than one row per record (`dd_jax.databases`)."""
+class Form(ABC):
+    """A form of a database: plain rows, or another one of `dd_jax.databases`.
+
+    Whatever is done with a database is done through these, so that a new form is one class.
+
+    Attributes:
+        overlaid: whether a driver serves requests from an overlay instead of a changed copy.
+    """
+
+    overlaid = True
 
     @abstractmethod
     def size(self) -> int:
-        """N, the number of records that it stands for."""
+        """n, the number of records that it stands for."""
 
     @abstractmethod
     def example(self) -> PyTree:
@@ -198,27 +206,123 @@ class Compact(ABC):
         """The records that are held, for a look at their values."""
 
     @abstractmethod
-    def project(self, domain: "Domain") -> tuple["Compact", Array]:
-        """Every record moved into the domain, and how many were outside."""
+    def project(self, domain: "Domain") -> tuple[Any, Array]:
+        """The database with every record moved into the domain, and how many were outside."""
 
     @abstractmethod
-    def apply_edit(self, edit: Edit) -> "Compact":
+    def apply_edit(self, edit: Edit) -> Any:
         """𝒟 ∘ u."""
+
+    def serve(self, edit: Edit) -> Any:
+        """𝒟 ∘ u for a driver, which has made room for all of its edits."""
+        return self.apply_edit(edit)
+
+    def compact(self) -> Any:
+        """The same rows, and nothing of the records that edits replaced."""
+        return self
+
+
+class Rows(Form):
+    """A form that an overlay may lie over: records that are held, and where each row has its."""
+
+    record: PyTree
+
+    @abstractmethod
+    def where(self, index: Array) -> Array:
+        """Which of the held records these rows have; their number for rows of another device."""
+
+    @abstractmethod
+    def holding(self, record: PyTree) -> Any:
+        """The database with these records instead of those that are held."""
+
+    @abstractmethod
+    def overwritten(self, slots: Any) -> Any:
+        """The database with an overlay's records in their rows, without those they replaced."""
+
+    def example(self) -> PyTree:
+        """The records that are held."""
+        return self.record
+
+    def stored(self) -> tuple[PyTree, ...]:
+        """The same."""
+        return (self.record,)
+
+
+class Plain(Rows):
+    """One row per record: a pytree whose leaves share a leading axis."""
+
+    overlaid = False
+
+    def __init__(self, record: PyTree):
+        self.record = record
+
+    def size(self) -> int:
+        """The leading axis shared by all leaves."""
+        leaves = jax.tree.leaves(self.record)
+        if not leaves:
+            raise InputError(
+                "the database has no arrays; give a pytree whose leaves share a row axis."
+            )
+        shapes = [np.shape(leaf) for leaf in leaves]
+        if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+            raise InputError(
+                f"the database's leaves have shapes {shapes}; "
+                f"give every leaf the same leading axis n."
+            )
+        return shapes[0][0]
+
+    def rows(self, index: Array) -> PyTree:
+        """The records at these rows."""
+        return jax.tree.map(lambda leaf: leaf[index], self.record)
+
+    def parts(self) -> tuple[Part, ...]:
+        """All rows, each once."""
+        return (Part(self.record, None),)
+
+    def project(self, domain: Domain) -> tuple[PyTree, Array]:
+        """Every row moved into the domain, and how many were outside."""
+        records, inside = domain.project(self.record)
+        return records, jnp.sum(~inside, dtype=jnp.int32)
+
+    def apply_edit(self, edit: Edit) -> PyTree:
+        """𝒟 ∘ u, a copy with some rows overwritten."""
+        check_records_match(self.record, edit)
+        n = self.size()
+        return self._with_rows(jnp.where(acceptable_rows(edit.index, n), edit.index, n), edit)
+
+    def compact(self) -> PyTree:
+        """The rows: nothing else is held."""
+        return self.record
+
+    def where(self, index: Array) -> Array:
+        """Row i is record i."""
+        return index
+
+    def holding(self, record: PyTree) -> PyTree:
+        """Other rows."""
+        return record
+
+    def overwritten(self, slots: Any) -> PyTree:
+        """The rows with the slots in use put into them."""
+        return self._with_rows(jnp.where(slots.written, slots.index, self.size()), slots)
+
+    def _with_rows(self, index: Array, new: Any) -> PyTree:
+        """`new.record` in these rows; an index beyond the last row drops its record."""
+        return jax.tree.map(
+            lambda leaf, row: jnp.asarray(leaf).at[index].set(row, mode="drop"),
+            self.record,
+            new.record,
+        )
+
+
+def as_form(database: PyTree) -> Any:
+    """The database as its `Form`."""
+    return database if isinstance(database, Form) else Plain(database)
 
 
 def num_records(database: PyTree) -> int:
-    """N, the number of records: the leading axis shared by all leaves."""
-    if isinstance(database, Compact):
-        return database.size()
-    leaves = jax.tree.leaves(database)
-    if not leaves:
-        raise InputError("the database has no arrays; give a pytree whose leaves share a row axis.")
-    shapes = [np.shape(leaf) for leaf in leaves]
-    if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
-        raise InputError(
-            f"the database's leaves have shapes {shapes}; give every leaf the same leading axis n."
-        )
-    return shapes[0][0]
+    """n, the number of records: the leading axis shared by all leaves."""
+    return as_form(database).size()
 
 
 def apply_edit(database: PyTree, edit: Edit) -> PyTree:
@@ -232,14 +336,7 @@ def apply_edit(database: PyTree, edit: Edit) -> PyTree:
         InputError: the records have another structure, shape or dtype than the database's rows.
             Nothing is ever broadcast or cast into a row.
     """
-    if isinstance(database, Compact):
-        return database.apply_edit(edit)
-    check_records_match(database, edit)
-    n = num_records(database)
-    rows = jnp.where(acceptable_rows(edit.index, n), edit.index, n)
-    return jax.tree.map(
-        lambda leaf, new: jnp.asarray(leaf).at[rows].set(new, mode="drop"), database, edit.record
-    )
+    return as_form(database).apply_edit(edit)
 
 
 def count_rejected(database: PyTree, edit: Edit) -> Int[Array, ""]:
@@ -349,8 +446,7 @@ def check_records_match(database: PyTree, edit: Edit) -> None:
 
     These are static facts, so it holds inside jit and scan as well.
     """
-    if isinstance(database, Compact):
-        database = database.example()
+    database = as_form(database).example()
     if jax.tree.structure(database) != jax.tree.structure(edit.record):
         raise InputError(
             f"the edit's records have structure {jax.tree.structure(edit.record)}, the database "

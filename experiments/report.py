@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
+from dd_jax import files
 from dd_jax.cli import style
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
@@ -91,7 +92,7 @@ def write_report(options: Options, say: Say) -> Report:
     say(schedule, "writing the page")
     claims = page.claims(made)
     text = page.render(made, claims, options.scale)
-    store.place(options.results / PAGE, text.encode())
+    files.place(options.results / PAGE, text.encode())
     return Report(options.results / PAGE, tuple(made), claims)
 
 
@@ -151,12 +152,12 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         say("drawn from the saved arrays, nothing has changed")
     kept = job.saved or _compute(name, job, options, say)
     figure = module.plot(config, kept.arrays)
-    files = {"NPZ": _arrays_file(name, options).name}
+    named = {"NPZ": _arrays_file(name, options).name}
     content = {"csv": _as_csv(kept.arrays).encode()}
     content |= {suffix: style.drawn(figure, suffix) for suffix in ("pdf", "svg", "png")}
     for suffix, written in content.items():
-        files[suffix.upper()] = f"{name}.{suffix}"
-        store.place(options.results / f"{name}.{suffix}", written)
+        named[suffix.upper()] = f"{name}.{suffix}"
+        files.place(options.results / f"{name}.{suffix}", written)
     return page.Made(
         name,
         module.TITLE,
@@ -168,7 +169,7 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         note=getattr(module, "NOTE", ""),
         image=page.image(content["svg"], content["png"]),
         inches=float(figure.get_figwidth()),
-        files=files,
+        files=named,
         tables=tuple(module.tables(config, kept.arrays)) if hasattr(module, "tables") else (),
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,
     )

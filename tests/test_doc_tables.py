@@ -117,7 +117,7 @@ TANH = (0.77, 0.77, 1)  # λ, β, b
 
 
 def risk_of_the_papers_plan(n):
-    found = nonconvex.noise_nonconvex_paper(2, 1, *TANH, n, 2, 1.0, 0.5)
+    found = nonconvex.noise_nonconvex_paper(nonconvex.Bounded(2, 1, *TANH, n, 2), 1.0, 0.5)
     return risk.excess_risk_nonconvex_paper(1, *TANH, found.noise_variance, 2, 0.5)
 
 
@@ -129,7 +129,10 @@ def risk_of_the_papers_plan(n):
         ("1.3·10¹¹ at 10⁷", lambda: risk_of_the_papers_plan(1e7) / 1.3e11, 0.04),
         (
             "its proof 9.3·10⁻⁷",
-            lambda: nonconvex.step_size_limit_paper(10, *TANH, 1, 1, 0.5) / 9.3e-7,
+            lambda: (
+                nonconvex.step_size_limit_paper(nonconvex.Bounded(10, 1, *TANH, 1, 1), 1, 0.5)
+                / 9.3e-7
+            ),
             0.01,
         ),
         ("| 0.447 | 0.447 |", lambda: inference.advantage_soundness_paper(10, 0.1) / 0.447, 1e-3),
@@ -171,7 +174,7 @@ def test_numbers_printed_in_the_errata(printed, value, tolerance):
 )
 def test_sharp_steps_printed_in_the_errata(dim, n, noise, printed):
     assert f"| {printed} |" in read("errata.md")
-    found = nonconvex.settings_nonconvex_tuned(2, *TANH, noise, n, dim, 0.5)
+    found = nonconvex.settings_nonconvex_tuned(nonconvex.Bounded(2, 1, *TANH, n, dim), noise, 0.5)
     for steps, text in zip(found[2:], printed.split(" / "), strict=True):
         mantissa, _, exponent = text.partition("·10")
         assert steps == pytest.approx(

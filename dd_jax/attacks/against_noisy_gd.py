@@ -4,40 +4,48 @@ Over conditions κ, budgets ε_dp and ε_dd, releases seen p and rows per reques
 requester, the one of `thm:dp_necessary`, the recoding one, a group that leaves as in re-encoding, a
 likelihood-ratio and a shadow-model membership attack on the deleted record, each held to the
 certified advantage 2Φ(μ/2) - 1.
+
+Two families of problems, one with a closed form and one without: the linear loss in one dimension,
+where the sign of a release is the likelihood-ratio test, and logistic regression in the plane,
+where an adversary learns a test from shadow runs of her own.
 """
 
 import functools
 import itertools
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from dd_jax import checks
-from dd_jax.attacks import against_games as games
-from dd_jax.attacks.against_games import FAMILIES, Moves
-from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, exact_law_finding
+from dd_jax import checks, losses
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, exact_law, setting
+from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
-from dd_jax.audit.samples import two_worlds
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.guarantees import inference, renyi
+from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, advantage, simultaneous
-from dd_jax.noisy_gd import Schedule
+from dd_jax.losses.base import Loss
+from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.oracles import linear
 from dd_jax.plans import Plan, plan_convex
+from dd_jax.types import Edit, Labelled, num_records, replacement
 
+TARGET_ROW = 0
+COPY, NECESSITY, RECODING, GROUP, BLIND = range(5)
 LINEAR_ATTACKS = {
-    "median-like": games.COPY,
-    "necessity": games.NECESSITY,
-    "recoding": games.RECODING,
-    "re-encoding": games.GROUP,
-    "likelihood ratio": games.BLIND,
+    "median-like": COPY,
+    "necessity": NECESSITY,
+    "recoding": RECODING,
+    "re-encoding": GROUP,
+    "likelihood ratio": BLIND,
 }
 SHADOW = "shadow model"
 NUM_ATTACKS = len(LINEAR_ATTACKS) + 1
@@ -54,6 +62,174 @@ ROUNDING = 1e-4
 ROUNDING_OF_BUDGETS = 1e-9
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoisyGDSettings(RenyiSettings):
+    """n records; half of the seeds fit the shadow test."""
+
+    seeds: int = setting(2_000, checks.whole, least=FEWEST_SAMPLES)
+    n: int = setting(20, checks.whole, least=5, most=MOST_RECORDS)
+
+
+# The battlefield: what is learned, which requesters, what the adversary is shown.
+
+
+class Family(NamedTuple):
+    """A loss and a target that is x or its opposite.
+
+    Attributes:
+        loss: the loss of one record.
+        l2: κ -> λ. With the step size 1/(κλ) every step contracts by 1 - 1/κ.
+        direction: the target's features.
+        encode: `weights (r,) -> records`: the target scaled by the weights, 0 for the null record.
+        database: `n -> 𝒟_0` with the target in row 0.
+    """
+
+    loss: Loss
+    l2: Callable[[float], float]
+    direction: np.ndarray
+    encode: Callable[[Array], PyTree]
+    database: Callable[[int], PyTree]
+
+    def opposite(self) -> Edit:
+        """The edit that turns the target into its opposite."""
+        return replacement([TARGET_ROW], self.encode(-jnp.ones(1, jnp.float32)))
+
+
+def _linear() -> Family:
+    """-⟨θ, x⟩ with λ = 1: the other rows are zero, so releases of the two worlds are mirrored."""
+
+    def encode(weights):
+        return weights[:, None]
+
+    def database(n):
+        return jnp.zeros((n, 1), jnp.float32).at[TARGET_ROW].set(1)
+
+    return Family(losses.linear(), lambda condition: 1.0, np.ones(1), encode, database)
+
+
+def _logistic() -> Family:
+    """Logistic regression in the plane, λ = β/(κ-1): the other rows lie around a circle."""
+    direction = np.array([1.0, 0.0])
+    loss = losses.logistic()
+    smoothness = loss.constants.smoothness
+    assert smoothness is not None
+
+    def encode(weights):
+        features = jnp.broadcast_to(jnp.asarray(direction, jnp.float32), (*weights.shape, 2))
+        return Labelled(features, weights)
+
+    def database(n):
+        angles = 2.4 * np.arange(n)
+        features = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        labels = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)
+        return Labelled(jnp.asarray(features, jnp.float32), jnp.asarray(labels, jnp.float32))
+
+    return Family(loss, lambda condition: smoothness / (condition - 1), direction, encode, database)
+
+
+FAMILIES = {"linear": _linear(), "logistic": _logistic()}
+
+
+class Memory(NamedTuple):
+    """⟨φ, x⟩ of the first release, its sum over the releases seen, and a random row to begin at."""
+
+    first: Array
+    total: Array
+    begin: Array
+
+
+def requester(family: Family, n: int, edits: int, deletion: int, strategy: Array) -> Requester:
+    """Every request rewrites r of the other rows; request `deletion` blanks the target's row too.
+
+    COPY puts what φ_0 says of the target, as it is, into the rows from a random one on, as the
+    median's requester does. NECESSITY turns its sign into one row, as the proof of
+    `thm:dp_necessary` does. RECODING puts the sign of everything seen so far into all rows. GROUP
+    has two groups of rows, x and its opposite by turns: the one that φ_0 says the target belongs to
+    leaves (null records), the other is there. BLIND writes null records, whatever is shown to it.
+    `strategy` is traced: one compilation serves all.
+    """
+    direction = jnp.asarray(family.direction, jnp.float32)
+
+    def init(key):
+        # Uniform but for 2^-32 n, and far quicker to compile than randint.
+        begin = (jax.random.bits(key) % jnp.uint32(n - 1)).astype(jnp.int32)
+        return Memory(jnp.float32(0), jnp.float32(0), begin)
+
+    def act(key, memory, observation):
+        del key
+        seen = observation.release @ direction
+        first = jnp.where(observation.request == 1, seen, memory.first)
+        memory = Memory(first, memory.total + seen, memory.begin)
+        places = (observation.request - 1) * edits + jnp.arange(edits, dtype=jnp.int32)
+        rows = 1 + (places + jnp.where(strategy == COPY, memory.begin, 0)) % (n - 1)
+        weights = _weights(memory, rows, n, strategy)
+        gone = (observation.request >= deletion) & (jnp.arange(edits) == 0)
+        rows = jnp.where(gone, jnp.int32(TARGET_ROW), rows)
+        return memory, Edit(rows, family.encode(jnp.where(gone, jnp.float32(0), weights)))
+
+    return Requester(init, act)
+
+
+def _weights(memory: Memory, rows: Array, n: int, strategy: Array) -> Array:
+    """What each strategy writes into the rows, as a multiple of the target."""
+    everywhere = jnp.ones(rows.shape, jnp.float32)
+    exposed = jnp.where(memory.first > 0, jnp.float32(1), jnp.float32(-1))
+    member = jnp.where(rows % 2 == 1, jnp.float32(1), jnp.float32(-1))
+    choices = jnp.stack(
+        [
+            jnp.clip(n * memory.first, -1, 1) * everywhere,
+            jnp.sign(memory.first) * (rows == 1).astype(jnp.float32),
+            jnp.sign(memory.total) * everywhere,
+            jnp.where(member == exposed, jnp.float32(0), member),
+            jnp.zeros_like(everywhere),
+        ]
+    )
+    return choices[strategy]
+
+
+def sees_release(key: Array, view: PostDeletionView) -> Array:
+    """The adversary's evidence: the release after the deletion. Her rule is applied on the host."""
+    del key
+    return view.first
+
+
+class Moves(NamedTuple):
+    """The static part of a game: steps, releases shown (p of them), rows edited by a request."""
+
+    learn_steps: int
+    delete_steps: int
+    observed: int
+    edits: int
+
+    @property
+    def deletion(self) -> int:
+        """The request that deletes the target: one after the last release seen."""
+        return self.observed + 1
+
+
+@functools.cache
+def trial(name: str, moves: Moves) -> Callable[..., Outcome]:
+    """One interaction, whose last request deletes the target.
+
+    All numbers and the strategy are traced, and a game is one function object: compiled once.
+    """
+    family, request = FAMILIES[name], moves.deletion
+
+    def one(key: Array, records: PyTree, l2: Array, schedule: Schedule, strategy: Array) -> Outcome:
+        n = num_records(records)
+        steps = {"learn_steps": moves.learn_steps, "delete_steps": moves.delete_steps}
+        curator = mechanism(Problem(family.loss, l2), schedule._replace(**steps))
+        curious = requester(family, n, moves.edits, request, strategy)
+        shown = tuple(range(moves.observed))
+        stage = Stage(curator, curious, records, TARGET_ROW, request, request, shown)
+        return play(key, stage, sees_release)
+
+    return one
+
+
+# What is attacked, and by whom.
+
+
 class Configuration(NamedTuple):
     """What is certified and attacked: κ, ε_dp, ε_dd, p, r."""
 
@@ -62,6 +238,12 @@ class Configuration(NamedTuple):
     eps_dd: float
     observed: int
     edits: int
+
+    def __str__(self) -> str:
+        return (
+            f"κ = {self.condition:g}, ε_dp = {self.eps_dp:g}, ε_dd = {self.eps_dd:g}, "
+            f"p = {self.observed}, r = {self.edits}"
+        )
 
 
 def configurations(n: int) -> list[Configuration]:
@@ -72,12 +254,6 @@ def configurations(n: int) -> list[Configuration]:
             REQUESTERS, CONDITIONS, BUDGETS
         )
     ]
-
-
-@functools.cache
-def _trial(name: str, moves: Moves):
-    """One function object per game, so that it is compiled once for all numbers and strategies."""
-    return functools.partial(games.trial, name=name, moves=moves)
 
 
 class Case(NamedTuple):
@@ -119,23 +295,14 @@ def certified(case: Case, order: float) -> tuple[float, float]:
 def releases(key: Array, case: Case, strategy: int, seeds: int, noise: float = 1.0) -> Pair:
     """Releases after the deletion in both worlds, (seeds, d); `noise` scales σ²."""
     plan, family = case.plan, FAMILIES[case.name]
-    schedule = Schedule(
-        jnp.float32(plan.step_size),
-        jnp.float32(noise * plan.noise_variance),
-        jnp.float32(noise * plan.init_variance),
-        plan.learn_steps,
-        plan.delete_steps,
+    schedule = Schedule.of(plan)._replace(
+        step_size=jnp.float32(plan.step_size),
+        noise_variance=jnp.float32(noise * plan.noise_variance),
+        init_variance=jnp.float32(noise * plan.init_variance),
     )
-    return two_worlds(
-        _trial(case.name, case.moves),
-        key,
-        seeds,
-        family.database(plan.n),
-        family.opposite(),
-        jnp.float32(plan.problem.l2),
-        schedule,
-        jnp.int32(strategy),
-    )
+    numbers = (jnp.float32(plan.problem.l2), schedule, jnp.int32(strategy))
+    worlds = (family.database(plan.n), family.opposite())
+    return two_worlds(trial(case.name, case.moves), key, seeds, *worlds, *numbers)
 
 
 def sign_attack(pair: Pair, strategy: int, confidence: float) -> Estimate:
@@ -144,7 +311,7 @@ def sign_attack(pair: Pair, strategy: int, confidence: float) -> Estimate:
     For a requester that sees nothing this is the likelihood-ratio test: the laws are mirrored
     Gaussians.
     """
-    side = -1 if strategy == games.GROUP else 1
+    side = -1 if strategy == GROUP else 1
     ones, zeros = (int(np.sum(side * models[:, 0] > 0)) for models in pair)
     return advantage(ones, zeros, len(pair.present), confidence)
 
@@ -184,6 +351,12 @@ class Scores(NamedTuple):
         """How far the best lower limit is above a bound."""
         return self.estimates[self.best].low - bound
 
+    def __str__(self) -> str:
+        return (
+            f"{self.best} at {self.setting}, advantage at least "
+            f"{self.estimates[self.best].low:.4f}, certified {self.certified:.4f}"
+        )
+
 
 def score(
     key: Array, setting: Configuration, n: int, order: float, seeds: int, confidence, noise=1.0
@@ -197,7 +370,7 @@ def score(
         )
         for attack_key, (name, strategy) in zip(keys, LINEAR_ATTACKS.items(), strict=True)
     }
-    pair = releases(shadow_key, shadow_case, games.RECODING, seeds, noise)
+    pair = releases(shadow_key, shadow_case, RECODING, seeds, noise)
     estimates[SHADOW] = shadow_attack(pair, confidence)
     # Both families have the same budgets, κ and steps, and so the same certificate.
     return Scores(
@@ -205,46 +378,35 @@ def score(
     )
 
 
-def run(
-    key: Array, attack: Attack, *, seeds: int, n: int, order: float, confidence: float
-) -> AttackResult:
+def attack(key: Array, settings: NoisyGDSettings) -> AttackResult:
     """Every attack in every configuration, and again with half the noise where it should show."""
-    _check(n, seeds)
-    settings = configurations(n)
-    control = [s for s in settings if s.observed == 1 and s.edits == n - 1]
-    each = simultaneous(confidence, NUM_ATTACKS * (len(settings) + len(control)))
-    play_all = functools.partial(score, n=n, order=order, confidence=each)
+    n, seeds = settings.n, settings.seeds
+    every = configurations(n)
+    control = [one for one in every if one.observed == 1 and one.edits == n - 1]
+    each = simultaneous(settings.confidence, NUM_ATTACKS * (len(every) + len(control)))
+    play_all = functools.partial(score, n=n, order=settings.order, confidence=each)
     real_key, control_key = jax.random.split(key)
     scores = [
-        play_all(jax.random.fold_in(real_key, i), setting, seeds=seeds)
-        for i, setting in enumerate(settings)
+        play_all(jax.random.fold_in(real_key, i), one, seeds=seeds) for i, one in enumerate(every)
     ]
     weak = [
-        play_all(jax.random.fold_in(control_key, i), s, seeds=CONTROL_SEEDS * seeds, noise=0.5)
-        for i, s in enumerate(control)
+        play_all(jax.random.fold_in(control_key, i), one, seeds=CONTROL_SEEDS * seeds, noise=0.5)
+        for i, one in enumerate(control)
     ]
     closest = max(scores, key=lambda found: found.excess(found.certified))
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
-        estimate=closest.estimates[closest.best]._replace(confidence=confidence),
+        estimate=closest.estimates[closest.best],
         bound=closest.certified,
-        bound_means=f"certified at {_words(closest.setting)}, the closest of {len(scores)}",
+        bound_means=f"certified at {closest.setting}, the closest of {len(scores)}",
         theory={
             "configurations": len(scores),
             "attacks": NUM_ATTACKS,
             "closest_lower_limit_minus_certified": closest.excess(closest.certified),
             "at_half_the_noise": max(found.excess(found.certified) for found in weak),
         },
-        findings=_findings(attack, scores, weak),
+        findings=_findings(scores, weak),
         rows=tuple(map(_row, scores)),
-    )
-
-
-def _words(setting: Configuration) -> str:
-    return (
-        f"κ = {setting.condition:g}, ε_dp = {setting.eps_dp:g}, ε_dd = {setting.eps_dd:g}, "
-        f"p = {setting.observed}, r = {setting.edits}"
     )
 
 
@@ -265,30 +427,23 @@ def _row(found: Scores) -> dict:
     }
 
 
-def _findings(attack: Attack, scores: list[Scores], weak: list[Scores]) -> tuple[Finding, ...]:
+def _findings(scores: list[Scores], weak: list[Scores]) -> tuple[Finding, ...]:
     half = Claim(
         "the same certificate holds with half of its noise",
         "false by design: do the attacks have power?",
         "control",
     )
     beyond = [s for s in scores if s.excess(min(s.certified, s.tightest)) > 0]
-    strongest = max(weak, key=lambda found: found.excess(found.certified))
-    worst = max(scores, key=lambda found: found.excess(found.certified))
+    worst, strongest = (max(part, key=lambda s: s.excess(s.certified)) for part in (scores, weak))
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             bool(beyond),
             f"beaten in {len(beyond)} of {len(scores)} configurations by {NUM_ATTACKS} attacks; "
-            f"closest: {worst.best} at {_words(worst.setting)}, advantage at least "
-            f"{worst.estimates[worst.best].low:.4f}, certified {worst.certified:.4f}",
+            f"closest: {worst}",
         ),
-        Finding(
-            half,
-            strongest.excess(strongest.certified) > 0,
-            f"{strongest.best} at {_words(strongest.setting)}: advantage at least "
-            f"{strongest.estimates[strongest.best].low:.4f}, certified {strongest.certified:.4f}",
-        ),
-        exact_law_finding(
+        Finding(half, strongest.excess(strongest.certified) > 0, str(strongest)),
+        exact_law(
             "the likelihood-ratio test has the advantage of the exact law",
             "dd_jax.oracles.linear.renyi",
             [(s.estimates["likelihood ratio"], s.likelihood_ratio) for s in scores],
@@ -297,7 +452,15 @@ def _findings(attack: Attack, scores: list[Scores], weak: list[Scores]) -> tuple
     )
 
 
-def _check(n: int, seeds: int) -> None:
-    checks.whole("n", n, least=5, most=MOST_RECORDS)
-    # Half of them fit the shadow test.
-    checks.whole("seeds", seeds, least=FEWEST_SAMPLES)
+ATTACK = Attack(
+    "noisy-gd",
+    "all adversaries turned on Noisy-GD: none beats its certificate, at any p tried",
+    Claim(
+        "no adversary's advantage against a deleted record exceeds the certified 2Φ(μ/2) - 1",
+        "dd_jax.plans.Plan.certificate, accountant optimal",
+        "ours",
+    ),
+    attack,
+    Picture("against", ("certified",)),
+    NoisyGDSettings,
+)

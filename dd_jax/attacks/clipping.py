@@ -11,7 +11,7 @@ of clipped gradients, and with it the law of every model, is the same as with n 
 """
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -20,8 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, setting
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
 from dd_jax.audit.samples import PostDeletionView
 from dd_jax.claims import Claim, Finding
@@ -49,6 +48,15 @@ EPS_DP, EPS_DD = 1.0, 0.1
 FEWEST_RECORDS, MOST_RECORDS = 1_000, 1_000_000
 TARGET_ROW = 3
 LEARNED, DELETED = "after learning", "after deletion"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingSettings(RenyiSettings):
+    """n records, among which float32 must tell one; half of the seeds fit the test."""
+
+    seeds: int = setting(4_000, checks.whole, least=FEWEST_SAMPLES)
+    confidence: float = 1 - 1e-6
+    n: int = setting(100_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
 
 
 class Records(NamedTuple):
@@ -174,14 +182,7 @@ def trial(key: Array, records: Records, *, case: Problem, schedule: Schedule) ->
 def measure(key: Array, case: Problem, plan: Plan, order, seeds: int, confidence: float) -> dict:
     """Sound lower bounds on the divergence of neighbouring runs, by release."""
     form = shape(single_index=case.loss.constants.single_index)
-    schedule = Schedule(
-        plan.step_size,
-        plan.noise_variance,
-        plan.init_variance,
-        plan.learn_steps,
-        plan.delete_steps,
-    )
-    fn = functools.partial(trial, case=case, schedule=schedule)
+    fn = functools.partial(trial, case=case, schedule=Schedule.of(plan))
     pair = neighbours(fn, key, seeds, database(form, plan.n), alternative(form), chunk=seeds)
     return {
         release: separate(pair.present[release], pair.absent[release], order, confidence)
@@ -209,32 +210,29 @@ def refusal(case: Problem, n: int, order: float) -> str:
     return ""
 
 
-def run(
-    key: Array, attack: Attack, *, seeds: int, n: int, order: float, confidence: float
-) -> AttackResult:
+def attack(key: Array, settings: ClippingSettings) -> AttackResult:
     """Both clipped problems under the settings of the paper's theorem, and what samples refute."""
-    checks.whole("n", n, least=FEWEST_RECORDS, most=MOST_RECORDS)
-    # Half of them fit the test.
-    checks.whole("seeds", seeds, least=FEWEST_SAMPLES)
+    n, order = settings.n, settings.order
     skew, twin = (problem(single_index=single_index) for single_index in (False, True))
     # Both problems have the same λ, β and L, and the theorem knows nothing else of them.
     plan = plan_convex(
         twin, n=n, dim=DIMENSION, order=order, eps_dp=EPS_DP, eps_dd=EPS_DD, accountant="paper"
     )
     stated, tight = plan.certificate(), replace(plan, accountant="optimal").certificate()
-    each = simultaneous(confidence, 4)
+    each = simultaneous(settings.confidence, 4)
     keys = jax.random.split(key)
-    broken = measure(keys[0], skew, plan, order, seeds, each)
-    sound = measure(keys[1], twin, plan, order, seeds, each)
+    broken, sound = (
+        measure(part, case, plan, order, settings.seeds, each)
+        for part, case in zip(keys, (skew, twin), strict=True)
+    )
     bounds = {LEARNED: stated.eps_dp, DELETED: stated.eps_dd}
     tight_bounds = {LEARNED: tight.eps_dp, DELETED: tight.eps_dd}
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
-        estimate=broken[DELETED].advantage._replace(confidence=confidence),
+        estimate=broken[DELETED].advantage,
         bound=float(inference.advantage_neighbours_linear(order, stated.eps_dd)),
         bound_means="what the refuted certificate allows after the deletion, √(ε_dd/(2q))",
-        findings=_findings(attack, broken, sound, bounds, tight_bounds, refusal(skew, n, order)),
+        findings=_findings(broken, sound, bounds, tight_bounds, refusal(skew, n, order)),
         rows=(*_rows("no GLM", broken, bounds), *_rows("GLM", sound, tight_bounds)),
         theory={
             "renyi_linearised_after_learning": linearised_renyi(plan, order, 0),
@@ -258,7 +256,7 @@ def _rows(name: str, measured: dict[str, Separation], bounds: dict[str, float]) 
     ]
 
 
-def _findings(attack, broken, sound, bounds, tight_bounds, refused) -> tuple[Finding, ...]:
+def _findings(broken, sound, bounds, tight_bounds, refused) -> tuple[Finding, ...]:
     kept = Claim(
         "clipping a single-index loss keeps its convex certificate",
         "dd_jax.plans.plan_convex",
@@ -270,7 +268,7 @@ def _findings(attack, broken, sound, bounds, tight_bounds, refused) -> tuple[Fin
         "ours",
     )
     return (
-        Finding(attack.claim, _beyond(broken, bounds), _evidence(broken, bounds)),
+        Finding(ATTACK.claim, _beyond(broken, bounds), _evidence(broken, bounds)),
         Finding(kept, _beyond(sound, tight_bounds), _evidence(sound, tight_bounds)),
         Finding(refuses, not refused, refused or "a certificate was issued"),
     )
@@ -286,3 +284,18 @@ def _evidence(measured: dict[str, Separation], bounds: dict[str, float]) -> str:
         f"certified {bounds[release]:.4g}"
         for release, found in measured.items()
     )
+
+
+ATTACK = Attack(
+    "clipping",
+    "a clipped convex loss that is no GLM is never forgotten, whatever its certificate says",
+    Claim(
+        "gradient clipping keeps convexity, so thm:unlearning_accuracy_convex certifies "
+        "(q, ε_dp)-Rényi DP and (q, ε_dd)-data-deletion with any clipped convex loss",
+        "lem:clipping_retains_convexity (erratum E1)",
+        "paper",
+    ),
+    attack,
+    Picture("divergences", ("clipped loss", "release"), {"renyi_at_least": "", "certified": ""}),
+    ClippingSettings,
+)

@@ -12,6 +12,7 @@ All laws are exact, by densities on a grid (`dd_jax.oracles.grid`), and runs con
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -20,8 +21,15 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Picture,
+    PlanSettings,
+    exact_law,
+    row,
+    setting,
+)
 from dd_jax.audit.bounds import coin_divergence
 from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
@@ -45,16 +53,19 @@ FEWEST_SEEDS = 1_000
 SEEN, BLIND = "a bit of φ_0", "a coin"
 
 
-def make_plan(problem: Problem, n: int, order: float, eps_dp: float, eps_dd: float) -> Plan:
-    """The planner's settings for a bounded non-convex loss, at a given noise."""
+@dataclass(frozen=True, kw_only=True)
+class EarlySettings(PlanSettings):
+    """n records; of the seeds only those count whose bit is set."""
+
+    seeds: int = setting(20_000, checks.whole, least=FEWEST_SEEDS)
+    n: int = setting(20_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
+    eps_dd: float = 0.3
+
+
+def make_plan(problem: Problem, settings: EarlySettings) -> Plan:
+    """The planner's own numbers for a bounded non-convex loss, at a given noise."""
     return plan_nonconvex(
-        problem,
-        n=n,
-        dim=1,
-        order=order,
-        eps_dp=eps_dp,
-        eps_dd=eps_dd,
-        noise_variance=NOISE_VARIANCE,
+        problem, n=settings.n, dim=1, noise_variance=NOISE_VARIANCE, **settings.budgets
     )
 
 
@@ -187,38 +198,25 @@ def certify(plan: Plan) -> Certificate:
     return plan.certificate(request=DELETED, first_inserted=INSERTED, observed=(0,))
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    n: int,
-    l2: float,
-    eps_dp: float,
-    eps_dd: float,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: EarlySettings) -> AttackResult:
     """How far the release is from the Gibbs law, given an edit that knew an early release."""
-    _check(seeds, n)
-    problem = Problem(tanh_margin(), l2)
-    plan = make_plan(problem, n, order, eps_dp, eps_dd)
+    problem = Problem(tanh_margin(), settings.l2)
+    plan = make_plan(problem, settings)
     certificate = certify(plan)
     claimed = plan.certificate(request=DELETED, first_inserted=INSERTED, observed=()).eps_dd_request
-    each = simultaneous(confidence, 2)
+    each = simultaneous(settings.confidence, 2)
     seen, blind = (
-        measure(part, plan, problem, writes, seeds, each)
+        measure(part, plan, problem, writes, settings.seeds, each)
         for part, writes in zip(jax.random.split(key), (SEEN, BLIND), strict=True)
     )
     law = seen.exact
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
-        estimate=seen.estimate._replace(confidence=confidence),
+        estimate=seen.estimate,
         bound=math.sqrt(claimed / 2),
         bound_means="Pinsker's √(ε_dd/2) on telling the release from the Gibbs law",
         exact=law.inside - law.inside_gibbs,
-        findings=_findings(attack, seen, blind, claimed, certificate),
+        findings=_findings(seen, blind, claimed, certificate),
         rows=tuple(_row(found, claimed) for found in (seen, blind)),
         theory={
             "renyi_given_the_edit": law.renyi,
@@ -244,7 +242,7 @@ def _row(found: Measured, claimed: float) -> dict:
     )
 
 
-def _findings(attack, seen: Measured, blind: Measured, claimed: float, certificate: Certificate):
+def _findings(seen: Measured, blind: Measured, claimed: float, certificate: Certificate):
     fixed = Claim(
         "where no request depends on a release, the release is within ε_dd of the Gibbs law",
         "dd_jax.plans.Plan.certificate, non-convex",
@@ -261,7 +259,7 @@ def _findings(attack, seen: Measured, blind: Measured, claimed: float, certifica
     actual = seen.exact.renyi if still_gibbs else seen.exact.renyi_neighbours
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             seen.renyi_low > claimed,
             f"R_q is at least {seen.renyi_low:.4g}, exactly {seen.exact.renyi:.4g} given the edit "
             f"and {seen.exact.renyi_joint:.4g} together with it, claimed {claimed:.4g}",
@@ -272,7 +270,7 @@ def _findings(attack, seen: Measured, blind: Measured, claimed: float, certifica
             f"R_q is exactly {blind.exact.renyi:.4g}, certified {claimed:.4g}",
         ),
         Finding(ours, actual > bound, f"R_q is exactly {actual:.4g}, certified {bound:.4g}"),
-        exact_law_finding(
+        exact_law(
             "the release has the law computed on a grid",
             "dd_jax.oracles.grid.law_after",
             [
@@ -284,6 +282,20 @@ def _findings(attack, seen: Measured, blind: Measured, claimed: float, certifica
     )
 
 
-def _check(seeds: int, n: int) -> None:
-    checks.whole("seeds", seeds, least=FEWEST_SEEDS)
-    checks.whole("n", n, least=FEWEST_RECORDS, most=MOST_RECORDS)
+ATTACK = Attack(
+    "early-release",
+    "a bit of a release, seen before the record came in, stays in a non-convex model",
+    Claim(
+        "a release seen before the record came in costs a non-convex certificate nothing",
+        "ε_dd of thm:deletion_accuracy_nonconvex with p counted from the insertion",
+        "control",
+    ),
+    attack,
+    Picture(
+        "intervals",
+        ("request 1 writes",),
+        {"exact": "exact"},
+        bound="what the claimed ε_dd allows",
+    ),
+    EarlySettings,
+)

@@ -8,6 +8,7 @@ not look like retraining, and one glance at a release tells them apart.
 
 import functools
 import math
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,8 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.interaction import Requester
@@ -27,6 +27,13 @@ from dd_jax.types import Edit, Mechanism
 
 TARGET_ROW = 0
 ANSWER, ANSWER_IF_EMPTY = -1.0, -2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsSettings(Settings):
+    """n records."""
+
+    n: int = setting(10, checks.whole, least=2)
 
 
 def learn(key: Array, database: Array) -> Array:
@@ -106,28 +113,24 @@ def adaptive_trial(key: Array, *, mechanism: Mechanism, n: int) -> Outcome:
     return play(play_key, stage, reader)
 
 
-def run_fixed_model(
-    key: Array, attack: Attack, *, seeds: int, n: int, confidence: float
-) -> AttackResult:
+def fixed_model(key: Array, settings: RecordsSettings) -> AttackResult:
     """One fixed model against `def:ginart` and `dfn:unlearning`: retraining looks different."""
     comparisons = {"retraining (def:ginart, dfn:unlearning)": (deletion_trial, retraining(learn))}
-    return _run(key, attack, fixed_answers(), comparisons, seeds, n, confidence)
+    return _tell_apart(key, settings, FIXED_MODEL.claim, fixed_answers(), comparisons)
 
 
-def run_two_outputs(
-    key: Array, attack: Attack, *, seeds: int, n: int, confidence: float
-) -> AttackResult:
+def two_outputs(key: Array, settings: RecordsSettings) -> AttackResult:
     """Two fixed outputs against `def:sekhari` and `def:guo`."""
     mechanism = fixed_answers(ANSWER_IF_EMPTY)
     comparisons = {
         "an empty request without the record (def:sekhari)": (never_there_trial, mechanism),
         "retraining (def:guo)": (deletion_trial, retraining(learn)),
     }
-    return _run(key, attack, mechanism, comparisons, seeds, n, confidence)
+    return _tell_apart(key, settings, TWO_OUTPUTS.claim, mechanism, comparisons)
 
 
-def _run(key, attack, mechanism, comparisons, seeds, n, confidence) -> AttackResult:
-    checks.whole("n", n, least=2)
+def _tell_apart(key, settings, claim, mechanism, comparisons) -> AttackResult:
+    seeds, n, confidence = settings.seeds, settings.n, settings.confidence
     answer_key, release_key, *other_keys = jax.random.split(key, 2 + len(comparisons))
     answers = _trials(deletion_trial, answer_key, seeds, mechanism, n)
     releases = _trials(adaptive_trial, release_key, seeds, mechanism, n)
@@ -136,18 +139,15 @@ def _run(key, attack, mechanism, comparisons, seeds, n, confidence) -> AttackRes
         for other_key, (trial, other) in zip(other_keys, comparisons.values(), strict=True)
     ]
     each = simultaneous(confidence, len(others))
-    estimates = [
-        advantages(answers, other, each)[0]._replace(confidence=confidence) for other in others
-    ]
+    estimates = [advantages(answers, other, each)[0] for other in others]
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
         estimate=min(estimates, key=lambda estimate: estimate.low),
         bound=0.0,
         bound_means="what (0, 0)-indistinguishability from the comparison allows",
         exact=1.0,
         theory={"epsilon_data_deletion": 0.0, "delta_needed": _delta(answers, others, confidence)},
-        findings=_findings(attack, estimates, releases),
+        findings=_findings(claim, estimates, releases),
         rows=tuple(
             row({"told apart from": name}, e, 1.0)
             for name, e in zip(comparisons, estimates, strict=True)
@@ -167,7 +167,7 @@ def _delta(answers, others, confidence, epsilon=1.0) -> float:
     return max(0.0, low - math.exp(epsilon) * max(highs))
 
 
-def _findings(attack: Attack, estimates, releases) -> tuple[Finding, ...]:
+def _findings(claim: Claim, estimates, releases) -> tuple[Finding, ...]:
     distinct = len(np.unique(releases))
     deletes = Claim(
         "the curator satisfies (q, 0)-data-deletion under adaptive requesters, for every q",
@@ -177,7 +177,7 @@ def _findings(attack: Attack, estimates, releases) -> tuple[Finding, ...]:
     lowest = min(estimate.low for estimate in estimates)
     return (
         Finding(
-            attack.claim,
+            claim,
             lowest > 0 and distinct == 1,
             f"told apart with advantage at least {lowest:.4f}, though it deletes with ε = 0",
         ),
@@ -186,9 +186,43 @@ def _findings(attack: Attack, estimates, releases) -> tuple[Finding, ...]:
             distinct != 1,
             f"{releases.size} random databases, {distinct} distinct release after the deletion",
         ),
-        exact_law_finding(
+        exact_law(
             "the distinguisher's advantage is 1",
             "dd_jax.attacks.incompleteness.distinguisher",
             [(estimate, 1.0) for estimate in estimates],
         ),
     )
+
+
+_PICTURE = Picture(
+    "intervals",
+    ("told apart from",),
+    {"exact": "exact"},
+    bound="what the refuted claim allows",
+)
+
+FIXED_MODEL = Attack(
+    "fixed-model",
+    "a curator that always answers with one fixed model: deletes perfectly, fails unlearning",
+    Claim(
+        "every valid deletion algorithm is indistinguishable from retraining",
+        "def:ginart, dfn:unlearning; sec:deletion_vs_unlearn (incompleteness)",
+        "prior work",
+    ),
+    fixed_model,
+    _PICTURE,
+    RecordsSettings,
+)
+
+TWO_OUTPUTS = Attack(
+    "two-outputs",
+    "one fixed output for no deletion, another for any: deletes perfectly, fails unlearning",
+    Claim(
+        "every valid deletion algorithm is indistinguishable from a run without the record",
+        "def:sekhari, def:guo; app:two_stage_unlearning (incompleteness)",
+        "prior work",
+    ),
+    two_outputs,
+    _PICTURE,
+    RecordsSettings,
+)

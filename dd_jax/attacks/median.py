@@ -7,6 +7,7 @@ i; the median of what is left is, most likely, still the deleted record.
 
 import functools
 import math
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,8 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.errors import InputError
@@ -28,6 +28,22 @@ FIRST_STEP = 4
 MOST_ROWS = 9
 GAP = 1_000
 MOST_RECORDS = 1_000_001
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianSettings(Settings):
+    """n records; the owner of the median deletes it at request i = `step`, at the latest."""
+
+    n: int = setting(101, checks.whole, least=5, most=MOST_RECORDS)
+    step: int = 12
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n % 2 == 0:  # the median would be no record
+            raise InputError(
+                f"n = {self.n}; give an odd number of records from 5 to {MOST_RECORDS}."
+            )
+        checks.whole("step", self.step, least=FIRST_STEP, most=self.n)
 
 
 def mechanism() -> Mechanism:
@@ -109,27 +125,23 @@ def theorem_bound_simple(step: int) -> float:
     return 1 - 0.5 ** (step - 3)
 
 
-def run(
-    key: Array, attack: Attack, *, seeds: int, n: int, step: int, confidence: float
-) -> AttackResult:
+def attack(key: Array, settings: MedianSettings) -> AttackResult:
     """Success of naming the median deleted at requests 4 … step, and with a blind requester."""
-    _check(n, step)
+    n, step, seeds = settings.n, settings.step, settings.seeds
     steps = np.unique(np.linspace(FIRST_STEP, step, MOST_ROWS).astype(int)).tolist()
-    each = simultaneous(confidence, len(steps) + 1)
+    each = simultaneous(settings.confidence, len(steps) + 1)
     shown = functools.partial(trial, n=n, num_requests=step)
     blind_trial = functools.partial(shown, observe=())
     estimates = [_estimate(jax.random.fold_in(key, i), shown, seeds, i, each) for i in steps]
     blind = _estimate(jax.random.fold_in(key, 0), blind_trial, seeds, step, each)
-    estimate = estimates[-1]._replace(confidence=confidence)
     return AttackResult(
-        attack=attack.name,
         measure="success probability",
-        estimate=estimate,
+        estimate=estimates[-1],
         bound=theorem_bound(n, step),
         bound_means="thm:adaptive_violation: success is at least this",
         exact=exact_success(n, step),
         theory={"bound_simple": theorem_bound_simple(step)},
-        findings=_findings(attack, n, steps, estimates, blind),
+        findings=_findings(n, steps, estimates, blind),
         rows=tuple(_row(n, i, e) for i, e in zip(steps, estimates, strict=True)),
     )
 
@@ -149,7 +161,7 @@ def _row(n: int, step: int, estimate: Estimate) -> dict:
     )
 
 
-def _findings(attack, n, steps, estimates, blind) -> tuple[Finding, ...]:
+def _findings(n, steps, estimates, blind) -> tuple[Finding, ...]:
     above = [e.high >= theorem_bound(n, i) for i, e in zip(steps, estimates, strict=True)]
     last = estimates[-1]
     theorem = Claim(
@@ -159,13 +171,13 @@ def _findings(attack, n, steps, estimates, blind) -> tuple[Finding, ...]:
     )
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             last.low > blind.high,
             f"read off with probability at least {last.low:.4f}; "
             f"at most {blind.high:.4f} when the requester is shown nothing",
         ),
         Finding(theorem, not all(above), f"holds at {sum(above)} of {len(above)} requests"),
-        exact_law_finding(
+        exact_law(
             "the success is exactly 1 - C((n+1)/2, i-1)/C(n, i-1), and 0 for a blind requester",
             "dd_jax.attacks.median.exact_success",
             [(e, exact_success(n, i)) for i, e in zip(steps, estimates, strict=True)]
@@ -174,7 +186,19 @@ def _findings(attack, n, steps, estimates, blind) -> tuple[Finding, ...]:
     )
 
 
-def _check(n: int, step: int) -> None:
-    if checks.whole("n", n, least=5, most=MOST_RECORDS) % 2 == 0:
-        raise InputError(f"n = {n}; give an odd number of records from 5 to {MOST_RECORDS}.")
-    checks.whole("step", step, least=FIRST_STEP, most=n)
+ATTACK = Attack(
+    "median",
+    "a 1-adaptive requester copies the released median into rows that stay",
+    Claim(
+        "a (0, 0)-adaptive-unlearning algorithm hides the deleted record",
+        "dfn:unlearning, refuted by thm:adaptive_violation",
+        "prior work",
+    ),
+    attack,
+    Picture(
+        "curves",
+        ("step",),
+        {"exact": "exact", "bound": "bound of the proof", "bound_simple": "1 - (1/2)^(i-3)"},
+    ),
+    MedianSettings,
+)

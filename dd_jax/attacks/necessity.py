@@ -9,27 +9,27 @@ Adv(MI) = 0 unless the requester writes the opposite; one leans against what was
 neither helps.
 """
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from scipy import special
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.game import play
-from dd_jax.attacks.necessity_curators import (
-    CURATORS,
-    REMEMBERS,
-    RETRAINS,
-    TRACKS,
-    Exact,
-    exact,
-    mechanism,
-    noise_scale,
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Picture,
+    RenyiSettings,
+    exact_law,
+    row,
+    setting,
 )
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
+from dd_jax.attacks.game import play
 from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import neighbours
@@ -39,9 +39,79 @@ from dd_jax.intervals import Estimate, advantages, proportions, simultaneous
 from dd_jax.requesters import fixed_stream
 from dd_jax.types import Edit, Mechanism, replacement
 
+RETRAINS, REMEMBERS, TRACKS = "retrains", "remembers", "tracks"
+CURATORS = (RETRAINS, REMEMBERS, TRACKS)
 STARTS = (1.0, -1.0)
 NUM_ESTIMATES = len(CURATORS) * (1 + 2 * len(STARTS) + 2)
 MOST_RECORDS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NecessitySettings(RenyiSettings):
+    """n records, and ε of one release."""
+
+    seeds: int = 20_000
+    n: int = setting(10, checks.whole, least=2, most=MOST_RECORDS)
+    epsilon: float = setting(4.0, checks.positive)
+
+
+def noise_scale(n: int, order: float, epsilon: float) -> float:
+    """s such that mean(𝒟) + N(0, s²), records in [-1, 1], is (q, ε): s² = q(2/n)²/(2ε)."""
+    return 2 / n * math.sqrt(order / (2 * epsilon))
+
+
+def mechanism(curator: Array, n: int, scale) -> Mechanism:
+    """A(𝒟) = mean(𝒟) + N(0, s²); `curator`, a place in `CURATORS`, may be traced.
+
+    "retrains": Ā = A(𝒟 ∘ u). For the other two the deletion of the last row releases
+    mean(𝒟 ∘ u) - sign(θ)/n + N(0, s²), and an edit of another row keeps the model ("remembers") or
+    releases the sum of the other rows over n ("tracks"): θ is then what was written.
+    """
+
+    def learn(key, database):
+        return jnp.mean(database) + scale * jax.random.normal(key)
+
+    def delete(key, before, edit, after, state):
+        fresh = learn(key, after)
+        leaning = fresh - jnp.sign(state) / n
+        last = edit.index[0] == n - 1
+        written = jnp.sum(after[:-1]) / n
+        answers = [fresh, jnp.where(last, leaning, state), jnp.where(last, leaning, written)]
+        return jnp.stack(answers)[curator]
+
+    return Mechanism(learn, delete)
+
+
+class Exact(NamedTuple):
+    """The exact advantages, and P[Test̄ = 1 | D̄] from θ = 1 and from θ = -1."""
+
+    learner: float
+    deleter: float
+    rates: tuple[float, float]
+    attack: float
+    swapped: float
+
+
+def exact(curator: str, n: int, scale: float) -> Exact:
+    """With t = 1/(ns): Adv(Test) = 2Φ(t) - 1.
+
+    Retraining has P[Test̄ = 1 | D̄] = Φ(t) from every θ, and Adv(MI) = ±(2Φ(t) - 1)². The one that
+    remembers has Φ(t(1 - sign θ)): Φ(2t) - 1/2 = Adv(Test̄) from every θ, and yet Adv(MI) = 0
+    with the requester and -2·Adv(Test)·Adv(Test̄) with the swapped one. The one that tracks has the
+    same tests, but leans against what was written whoever wrote it: Adv(MI) = 0 with both.
+    """
+    lead = 1 / (n * scale)
+    learner = 2 * _phi(lead) - 1
+    if curator == RETRAINS:
+        rate = _phi(lead)
+        return Exact(learner, learner, (rate, rate), learner**2, -(learner**2))
+    twice = _phi(2 * lead)
+    swapped = -learner * (2 * twice - 1) if curator == REMEMBERS else 0.0
+    return Exact(learner, twice - 0.5, (0.5, twice), 0.0, swapped)
+
+
+def _phi(x: float) -> float:
+    return float(special.ndtr(x))
 
 
 def positive(release: Array) -> Array:
@@ -149,22 +219,13 @@ def leak(measured: Measured) -> float:
     return max(0.0, min(measured.learner.low, *(e.low for e in measured.deleter)))
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    n: int,
-    epsilon: float,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: NecessitySettings) -> AttackResult:
     """Adv(MI) against Adv(Test)·Adv(Test̄) on each curator, and the ε that this rules out."""
-    _check(n, epsilon, order)
+    n, order, epsilon = settings.n, settings.order, settings.epsilon
     scale = noise_scale(n, order, epsilon)
-    each = simultaneous(confidence, NUM_ESTIMATES)
+    each = simultaneous(settings.confidence, NUM_ESTIMATES)
     measured = {
-        curator: measure(curator_key, curator, n, scale, seeds, each)
+        curator: measure(curator_key, curator, n, scale, settings.seeds, each)
         for curator_key, curator in zip(jax.random.split(key, len(CURATORS)), CURATORS, strict=True)
     }
     truth = {curator: exact(curator, n, scale) for curator in CURATORS}
@@ -172,9 +233,8 @@ def run(
     delta = leak(measured[RETRAINS])
     implied = float(inference.deletion_necessary(order, delta))
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
-        estimate=measured[RETRAINS].attack._replace(confidence=confidence),
+        estimate=measured[RETRAINS].attack,
         bound=retrained.learner * retrained.deleter,
         bound_means="thm:dp_necessary: Adv(MI) = Adv(Test)·Adv(Test̄)",
         exact=retrained.attack,
@@ -187,7 +247,7 @@ def run(
             "epsilon_certified": epsilon,
             "advantage_of_both_tests_at_most": float(inference.privacy_necessary(order, epsilon)),
         },
-        findings=_findings(attack, measured, truth, implied, epsilon),
+        findings=_findings(measured, truth, implied, epsilon),
         rows=tuple(r for curator in CURATORS for r in _rows(curator, measured, truth)),
     )
 
@@ -209,7 +269,7 @@ def _rows(curator: str, measured: dict, truth: dict) -> list[dict]:
     return [row({"curator": curator, "what": what}, e, value) for what, e, value in named]
 
 
-def _findings(attack, measured, truth, implied, epsilon) -> tuple[Finding, ...]:
+def _findings(measured, truth, implied, epsilon) -> tuple[Finding, ...]:
     honest, leaning = measured[RETRAINS], measured[REMEMBERS]
     low, high = product(honest)
     leaning_low, _ = product(leaning)
@@ -237,7 +297,7 @@ def _findings(attack, measured, truth, implied, epsilon) -> tuple[Finding, ...]:
     pairs = [pair[1:] for curator in CURATORS for pair in _pairs(measured[curator], truth[curator])]
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             leaning.attack.high < leaning_low,
             f"{REMEMBERS}: Adv(MI) is at most {leaning.attack.high:.4f}, "
             f"the product at least {leaning_low:.4f}",
@@ -255,9 +315,7 @@ def _findings(attack, measured, truth, implied, epsilon) -> tuple[Finding, ...]:
             implied > epsilon,
             f"{RETRAINS}: no ε below {implied:.4g}; ε = {epsilon:g} is certified for p = 1",
         ),
-        exact_law_finding(
-            "every advantage is the one computed", exact.__module__ + ".exact", pairs
-        ),
+        exact_law("every advantage is the one computed", "dd_jax.attacks.necessity.exact", pairs),
     )
 
 
@@ -274,7 +332,15 @@ def _reaching(claim: Claim, curator: str, measured: Measured) -> Finding:
     )
 
 
-def _check(n: int, epsilon: float, order: float) -> None:
-    checks.whole("n", n, least=2, most=MOST_RECORDS)
-    checks.positive("epsilon", epsilon)
-    checks.order(order)
+ATTACK = Attack(
+    "necessity",
+    "a membership test of the learner is turned into a database, and so outlives deletion",
+    Claim(
+        "Adv(MI) = Adv(Test)·Adv(Test̄) if both tests have their advantage from every start",
+        "the proof of thm:dp_necessary (erratum E8)",
+        "paper",
+    ),
+    attack,
+    Picture("intervals", ("curator", "what"), {"exact": "exact"}),
+    NecessitySettings,
+)

@@ -9,6 +9,7 @@ secret: every state is released.
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -16,9 +17,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Picture,
+    RenyiSettings,
+    exact_law,
+    row,
+    setting,
+)
 from dd_jax.attacks.game import play
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
 from dd_jax.guarantees import adaptive, inference
@@ -29,6 +37,14 @@ from dd_jax.types import Edit, Mechanism, replacement
 TARGET_ROW, OTHER_ROW = 0, 1
 DELETION = 2
 LEARNED, READY, DONE = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PasswordSettings(RenyiSettings):
+    """n records and M passwords."""
+
+    n: int = setting(10, checks.whole, least=2)
+    passwords: int = setting(1_000, checks.whole, least=2)
 
 
 class Model(NamedTuple):
@@ -117,33 +133,23 @@ def adaptive_epsilon() -> float:
     return math.log(2)
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    n: int,
-    passwords: int,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: PasswordSettings) -> AttackResult:
     """Advantage of reading the deleted record's bit: the requester sees φ_0, or nothing."""
-    _check(n, passwords, order)
-    records = jnp.arange(1, n + 1, dtype=jnp.int32) % passwords
+    passwords, order = settings.passwords, settings.order
+    records = jnp.arange(1, settings.n + 1, dtype=jnp.int32) % passwords
     records = records.at[TARGET_ROW].set(1)
     alternative = replacement([TARGET_ROW], jnp.zeros(1, jnp.int32))
-    each = simultaneous(confidence, 2)
+    each = simultaneous(settings.confidence, 2)
     estimates = []
     for case_key, observe in zip(jax.random.split(key), ((0,), ()), strict=True):
         fn = functools.partial(trial, passwords=passwords, observe=observe)
-        pair = two_worlds(fn, case_key, seeds, records, alternative)
+        pair = two_worlds(fn, case_key, settings.seeds, records, alternative)
         estimates.append(advantages(pair.present, pair.absent, each)[0])
-    seen, blind = (estimate._replace(confidence=confidence) for estimate in estimates)
+    seen, blind = estimates
     eps_dd = nonadaptive_epsilon(order, passwords)
     claimed = adaptive.deletion_adaptive_as_stated(eps_dd, 0.0, 1)
     bound = float(inference.advantage_soundness(order, claimed))
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
         estimate=seen,
         bound=bound,
@@ -155,7 +161,7 @@ def run(
             "eps_dd_claimed": float(claimed),
             "eps_dd_adaptive_at_least": adaptive_epsilon(),
         },
-        findings=_findings(attack, seen, blind, bound, passwords),
+        findings=_findings(seen, blind, bound, passwords),
         rows=(
             row({"releases seen by the requester": 1}, seen, 1.0),
             row({"releases seen by the requester": 0}, blind, 1 / passwords),
@@ -163,7 +169,7 @@ def run(
     )
 
 
-def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
+def _findings(seen, blind, bound, passwords) -> tuple[Finding, ...]:
     nonadaptive = Claim(
         "without adaptivity the advantage is within thm:soundness at the exact ε_dd",
         "dd_jax.attacks.password.nonadaptive_epsilon",
@@ -171,7 +177,7 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
     )
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             seen.low > bound,
             f"advantage at least {seen.low:.4f}, where the claim allows {bound:.4g}",
         ),
@@ -180,7 +186,7 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
             blind.low > bound,
             f"advantage of a blind requester in [{blind.low:.4f}, {blind.high:.4f}]",
         ),
-        exact_law_finding(
+        exact_law(
             "the advantage is 1 with one release seen and 1/M with none",
             "dd_jax.attacks.password.mechanism",
             [(seen, 1.0), (blind, 1 / passwords)],
@@ -188,7 +194,21 @@ def _findings(attack, seen, blind, bound, passwords) -> tuple[Finding, ...]:
     )
 
 
-def _check(n: int, passwords: int, order: float) -> None:
-    checks.whole("n", n, least=2)
-    checks.whole("passwords", passwords, least=2)
-    checks.order(order)
+ATTACK = Attack(
+    "password",
+    "an adaptive requester repeats a released password and so arms a leak",
+    Claim(
+        "non-adaptive (q, ε_dd)-data-deletion and (q, ε_dp)-Rényi DP give "
+        "(q, ε_dd + pε_dp)-data-deletion under p-adaptive requesters",
+        "thm:reduction as stated (erratum E2)",
+        "paper",
+    ),
+    attack,
+    Picture(
+        "intervals",
+        ("releases seen by the requester",),
+        {"exact": "exact"},
+        bound="what the refuted claim allows",
+    ),
+    PasswordSettings,
+)

@@ -10,6 +10,7 @@ has left. Retraining hands the label over with probability 1; Noisy-GD within it
 """
 
 import functools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -18,9 +19,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Picture,
+    PlanSettings,
+    exact_law,
+    row,
+    setting,
+)
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.data import load
@@ -40,6 +48,15 @@ SEEN, BLIND = (0,), ()
 # Retraining is deterministic: its trials differ in target and label alone.
 MOST_RETRAINED = 256
 CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings(PlanSettings):
+    """k members of a group leave."""
+
+    seeds: int = 2_000
+    group: int = setting(20, checks.whole, least=1, most=MOST_GROUP)
+    l2: float = 0.05
 
 
 class Scene(NamedTuple):
@@ -202,46 +219,25 @@ def cases(problem: Problem, plan: Plan) -> tuple[Case, ...]:
     )
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    group: int,
-    l2: float,
-    eps_dp: float,
-    eps_dd: float,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: GroupSettings) -> AttackResult:
     """Success of naming a deleted label, against retraining and against Noisy-GD."""
-    _check(group)
-    database, problem = load(DATA).train, Problem(logistic(), l2)
+    group, seeds = settings.group, settings.seeds
+    database, problem = load(DATA).train, Problem(logistic(), settings.l2)
     n, dim = database.features.shape
-    plan = plan_convex(
-        problem,
-        n=n,
-        dim=dim,
-        order=order,
-        eps_dp=eps_dp,
-        eps_dd=eps_dd,
-        edits_per_request=group,
-    )
+    plan = plan_convex(problem, n=n, dim=dim, edits_per_request=group, **settings.budgets)
     scene, played = build_scene(problem, database, group), cases(problem, plan)
-    each = simultaneous(confidence, len(played))
+    each = simultaneous(settings.confidence, len(played))
     estimates = []
     for case_key, case in zip(jax.random.split(key, len(played)), played, strict=True):
         trials_here = min(seeds, MOST_RETRAINED) if case.certified is None else seeds
-        made = success(case_key, scene, case.mechanism, case.observe, trials_here, each)
-        estimates.append(made._replace(confidence=confidence))
+        estimates.append(success(case_key, scene, case.mechanism, case.observe, trials_here, each))
     return AttackResult(
-        attack=attack.name,
         measure="success probability",
         estimate=estimates[0],
         bound=CHANCE,
         bound_means="chance: all that perfect deletion would allow",
         exact=played[0].exact,
-        findings=_findings(attack, played, estimates),
+        findings=_findings(played, estimates),
         rows=tuple(_row(case, made) for case, made in zip(played, estimates, strict=True)),
         theory={"learn_steps": plan.learn_steps, "delete_steps": plan.delete_steps},
     )
@@ -252,7 +248,7 @@ def _row(case: Case, estimate: Estimate) -> dict:
     return row(labels, estimate, case.exact, certified=case.certified, trials=estimate.trials)
 
 
-def _findings(attack, played, estimates) -> tuple[Finding, ...]:
+def _findings(played, estimates) -> tuple[Finding, ...]:
     table = list(zip(played, estimates, strict=True))
     held = [(case, made) for case, made in table if case.certified is not None]
     certificate = Claim(
@@ -263,7 +259,7 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
     )
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             estimates[0].low > CHANCE,
             f"after retraining the deleted label is named with probability at least "
             f"{estimates[0].low:.4f}, against {CHANCE} by chance",
@@ -276,7 +272,7 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
                 for case, made in held
             ),
         ),
-        exact_law_finding(
+        exact_law(
             "after retraining the success is 1 if the requester saw φ_0 and 1/2 if it saw nothing",
             "dd_jax.attacks.re_encoding.leaning",
             [(made, case.exact) for case, made in table if case.exact is not None],
@@ -284,5 +280,19 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
     )
 
 
-def _check(group: int) -> None:
-    checks.whole("group", group, least=1, most=MOST_GROUP)
+ATTACK = Attack(
+    "re-encoding",
+    "an individual is exposed, its group leaves: retraining tells who the deleted one was",
+    Claim(
+        "retraining on the data that is left, perfect unlearning, hides the deleted record",
+        "dfn:unlearning; sec:intro",
+        "prior work",
+    ),
+    attack,
+    Picture(
+        "intervals",
+        ("curator", "releases seen"),
+        {"exact": "exact", "certified": "certified"},
+    ),
+    GroupSettings,
+)

@@ -9,19 +9,27 @@ follow (erratum E2). Against a record that stays the coin comes on top of ε_dp 
 
 import functools
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from scipy import integrate, stats
 
 from dd_jax import checks, losses
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Picture,
+    RenyiSettings,
+    exact_law,
+    row,
+    setting,
+)
 from dd_jax.attacks.game import play
-from dd_jax.attacks.recoding_law import L2, LIPSCHITZ, exact_renyi, law
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.attacks.separation import renyi_lower_bound
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
@@ -31,19 +39,31 @@ from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.interaction import interact
 from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
+from dd_jax.oracles import linear
 from dd_jax.plans import Plan, plan_convex
 from dd_jax.requesters import sign_recoder as requester
 from dd_jax.types import replacement
 
 TARGET_ROW = 0
+L2, LIPSCHITZ = 1.0, 1.0
 CONDITION = 10.0
 LEARN_STEPS = 100
 DELETED_SHARE = 0.01
 MOST_RELEASES = 64
 MOST_RECORDS = 1_000
 # Beyond it the sign of φ_0 is the target's in all but one of 10¹² runs, and the coin rounds to 1.
-LARGEST_EPSILON = 100.0
+LARGEST_EPSILON = 100
 DELETED, STAYS = "is deleted", "stays"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecodingSettings(RenyiSettings):
+    """n records, releases after the recoding, and ε_dp."""
+
+    seeds: int = 20_000
+    n: int = setting(20, checks.whole, least=5, most=MOST_RECORDS)
+    releases: int = setting(8, checks.whole, least=1, most=MOST_RELEASES)
+    epsilon: float = setting(1.0, checks.positive, most=LARGEST_EPSILON)
 
 
 def make_plan(n: int, order: float, epsilon: float) -> Plan:
@@ -63,6 +83,71 @@ def make_plan(n: int, order: float, epsilon: float) -> Plan:
         step_size=1 / (CONDITION * L2),
     )
     return replace(plan, learn_steps=LEARN_STEPS)
+
+
+class Law(NamedTuple):
+    """The release given φ_0 = t is N(c^k t + sign(t)·push ± offset, fresh); t ~ N(±mean, variance).
+
+    ± is the target; k steps follow the recoding. The same law as `oracles.linear.recoding_renyi`.
+    """
+
+    mean: float
+    variance: float
+    decay: float
+    offset: float
+    push: float
+    fresh: float
+
+    def probability(self, side: int, intervals: Sequence[tuple[float, float]]) -> float:
+        """P[release in the union of disjoint intervals | target = side]."""
+        deviation = math.sqrt(self.variance)
+
+        def integrand(size, sign):
+            centre = self.decay * sign * size + sign * self.push + side * self.offset
+            ends = (np.asarray(intervals) - centre) / math.sqrt(self.fresh)
+            inside = np.sum(stats.norm.cdf(ends[:, 1]) - stats.norm.cdf(ends[:, 0]))
+            return stats.norm.pdf(sign * size, side * self.mean, deviation) * inside
+
+        far = self.mean + 12 * deviation
+        return sum(integrate.quad(integrand, 0, far, args=(sign,))[0] for sign in (1, -1))
+
+    def advantage(self, intervals: Sequence[tuple[float, float]]) -> float:
+        """Exact advantage of the test that guesses +1 on the intervals."""
+        return self.probability(1, intervals) - self.probability(-1, intervals)
+
+    def coin(self) -> float:
+        """P[sign(φ_0) = target]."""
+        return float(stats.norm.cdf(self.mean / math.sqrt(self.variance)))
+
+    def staying_test(self) -> list[tuple[float, float]]:
+        """Where the coin and the model's place around ±push together speak for +1.
+
+        The log-likelihood ratio is ±log(p/(1-p)) + 2·offset·(release ∓ push)/fresh.
+        """
+        lead = math.log(self.coin() / (1 - self.coin())) * self.fresh / (2 * self.offset)
+        return [(self.push - lead, math.inf), (min(lead - self.push, 0.0), 0.0)]
+
+
+def law(plan: Plan, present_steps: int, delete_steps: int) -> Law:
+    """The law of a release: the target stays for K_I steps after the recoding, then K_U without."""
+    constants = (LIPSCHITZ, L2, plan.n, plan.step_size)
+    after = present_steps + delete_steps
+    rate = (L2, plan.noise_variance, plan.step_size)
+    return Law(
+        mean=linear.mean_shift(*constants, plan.learn_steps, 0) / 2,
+        variance=linear.variance(*rate, plan.learn_steps, plan.init_variance),
+        decay=(1 - plan.step_size * L2) ** after,
+        offset=linear.mean_shift(*constants, present_steps, delete_steps) / 2,
+        push=(plan.n - 1) * linear.mean_shift(*constants, after, 0) / 2,
+        fresh=linear.variance(*rate, after),
+    )
+
+
+def exact_renyi(plan: Plan, order: float, present_steps: int, delete_steps: int) -> float:
+    """R_q of the release, by quadrature: `oracles.linear.recoding_renyi`."""
+    constants = (order, LIPSCHITZ, L2, plan.noise_variance, plan.n, plan.step_size)
+    steps = (plan.learn_steps, present_steps, delete_steps)
+    return linear.recoding_renyi(*constants, *steps, plan.init_variance)
 
 
 def adversary(key: Array, view: PostDeletionView) -> Array:
@@ -87,6 +172,24 @@ def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, release
     return transcript.releases[-1, 0]
 
 
+class Case(NamedTuple):
+    """Guesses of +1 by a test, where the target stays K_I steps after the recoding, then is gone.
+
+    Attributes:
+        target: "is deleted" or "stays".
+        present, deleted: steps with the target and without it, after the recoding.
+        test: the intervals on which +1 is guessed.
+        ones, zeros: the guesses where the target was +1, and where it was -1.
+    """
+
+    target: str
+    present: int
+    deleted: int
+    test: Sequence[tuple[float, float]]
+    ones: np.ndarray
+    zeros: np.ndarray
+
+
 class Measured(NamedTuple):
     """One release: the advantage and what it shows of R_q, beside the exact values."""
 
@@ -98,8 +201,9 @@ class Measured(NamedTuple):
     renyi: float
 
 
-def measure(key: Array, plan: Plan, order, seeds: int, releases: int, confidence) -> list[Measured]:
+def measure(key: Array, plan: Plan, settings: RecodingSettings) -> list[Measured]:
     """The deleted target along 1, 2, 4, … requests, and a target that stays, at the last one."""
+    seeds, releases = settings.seeds, settings.releases
     records = jnp.zeros((plan.n, 1), jnp.float32).at[TARGET_ROW].set(1)
     other = replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32))
     schedule = (plan.step_size, plan.noise_variance, plan.init_variance)
@@ -110,39 +214,32 @@ def measure(key: Array, plan: Plan, order, seeds: int, releases: int, confidence
     fn = functools.partial(staying_trial, **options)
     stays = neighbours(fn, stay_key, seeds, records, other, schedule)
     shown = [2**k for k in range(int(math.log2(releases)) + 1)]
-    each = simultaneous(confidence, len(shown) + 1)
-    judge = functools.partial(_measured, plan, order, seeds, each)
     positive = [(0.0, math.inf)]
-    found = [
-        judge(
-            DELETED,
-            0,
-            m * plan.delete_steps,
-            positive,
-            gone.present[:, m - 1],
-            gone.absent[:, m - 1],
-        )
+    cases = [
+        Case(DELETED, 0, m * plan.delete_steps, positive, *(arm[:, m - 1] for arm in gone))
         for m in shown
     ]
     after = releases * plan.delete_steps
     test = law(plan, after, 0).staying_test()
     guesses = [_inside(np.asarray(models), test) for models in stays]
-    return [*found, judge(STAYS, after, 0, test, *guesses)]
+    cases.append(Case(STAYS, after, 0, test, *guesses))
+    each = simultaneous(settings.confidence, len(cases))
+    return [_measured(plan, settings.order, case, each) for case in cases]
 
 
 def _inside(values: np.ndarray, intervals) -> np.ndarray:
     return np.any([(values > low) & (values <= high) for low, high in intervals], axis=0)
 
 
-def _measured(plan, order, seeds, confidence, target, present, deleted, test, ones, zeros):
-    hits = (int(ones.sum()), int(zeros.sum()))
+def _measured(plan: Plan, order, case: Case, confidence: float) -> Measured:
+    hits, seeds = (int(case.ones.sum()), int(case.zeros.sum())), case.ones.size
     return Measured(
-        target,
-        present + deleted,
+        case.target,
+        case.present + case.deleted,
         advantage(*hits, seeds, confidence),
-        law(plan, present, deleted).advantage(test),
+        law(plan, case.present, case.deleted).advantage(case.test),
         float(renyi_lower_bound(order, *hits, seeds, confidence)),
-        exact_renyi(plan, order, present, deleted),
+        exact_renyi(plan, order, case.present, case.deleted),
     )
 
 
@@ -166,28 +263,17 @@ def bounds(plan: Plan, order: float) -> Bounds:
     )
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    n: int,
-    releases: int,
-    epsilon: float,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: RecodingSettings) -> AttackResult:
     """What a 1-adaptive requester leaves of a deleted record, and adds to one that stays."""
-    _check(n, releases, epsilon)
-    plan = make_plan(n, order, epsilon)
-    measured = measure(key, plan, order, seeds, releases, confidence)
+    order, epsilon = settings.order, settings.epsilon
+    plan = make_plan(settings.n, order, epsilon)
+    measured = measure(key, plan, settings)
     limits = bounds(plan, order)
     last = measured[-2]
     mu = renyi.gdp_from_linear_renyi(order, epsilon)
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
-        estimate=last.estimate._replace(confidence=confidence),
+        estimate=last.estimate,
         bound=limits.certified[DELETED][1],
         bound_means="certified for p = 1: 2Φ(μ/2) - 1 with ε_dd + ε_dp = qμ²/2",
         exact=last.exact,
@@ -201,7 +287,7 @@ def run(
             "eps_dd_certified": limits.certified[DELETED][0],
             "eps_dp_certified": limits.certified[STAYS][0],
         },
-        findings=_findings(attack, measured, limits),
+        findings=_findings(measured, limits),
         rows=tuple(_row(m, limits) for m in measured),
     )
 
@@ -218,7 +304,7 @@ def _row(measured: Measured, limits: Bounds) -> dict:
     )
 
 
-def _findings(attack, measured: list[Measured], limits: Bounds) -> tuple[Finding, ...]:
+def _findings(measured: list[Measured], limits: Bounds) -> tuple[Finding, ...]:
     *gone, stays = measured
     promise = Claim(
         "one release is (q, ε_dp) for a record that stays, whatever the requester saw",
@@ -233,7 +319,7 @@ def _findings(attack, measured: list[Measured], limits: Bounds) -> tuple[Finding
     eps, allowed = limits.plain[STAYS]
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             _beyond(gone[-1], limits.plain),
             f"{gone[-1].steps} steps later R_q is at least {gone[-1].renyi_low:.4g} "
             f"(exactly {gone[-1].renyi:.4g}), claimed {limits.plain[DELETED][0]:.4g}",
@@ -250,7 +336,7 @@ def _findings(attack, measured: list[Measured], limits: Bounds) -> tuple[Finding
             f"R_q is exactly {gone[-1].renyi:.4g} within {limits.certified[DELETED][0]:.4g}, and "
             f"{stays.renyi:.4g} within {limits.certified[STAYS][0]:.4g}",
         ),
-        exact_law_finding(
+        exact_law(
             "the advantage is the one computed from the law of the recoded models",
             "dd_jax.attacks.recoding.law, dd_jax.oracles.linear.recoding_renyi",
             [(m.estimate, m.exact) for m in measured],
@@ -264,7 +350,23 @@ def _beyond(measured: Measured, limits: dict[str, tuple[float, float]]) -> bool:
     return measured.renyi_low > eps or measured.estimate.low > allowed
 
 
-def _check(n: int, releases: int, epsilon: float) -> None:
-    checks.whole("n", n, least=5, most=MOST_RECORDS)
-    checks.whole("releases", releases, least=1, most=MOST_RELEASES)
-    checks.positive("epsilon", epsilon, most=LARGEST_EPSILON)
+ATTACK = Attack(
+    "recoding",
+    "one release seen, the other rows recoded by its sign: no deletion step undoes it",
+    Claim(
+        "a deletion bound for non-adaptive requests, ε_dd, also holds once a release was seen",
+        "ε_dd of thm:unlearning_accuracy_convex without its condition (erratum E2)",
+        "paper",
+    ),
+    attack,
+    Picture(
+        "intervals",
+        ("target", "steps after"),
+        {
+            "exact": "exact",
+            "certified": "certified, requester sees one release",
+            "p0_bound": "certified for requests fixed in advance",
+        },
+    ),
+    RecodingSettings,
+)

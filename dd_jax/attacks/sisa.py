@@ -7,6 +7,7 @@ shards: its rate is exactly 1/2. Noise inside each shard hides the deal, at a pr
 """
 
 import functools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -15,9 +16,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from dd_jax import checks
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
 from dd_jax.claims import Claim, Finding
@@ -35,6 +35,20 @@ CHANCE = 0.5
 FREQUENCIES, BANDWIDTH = 128, 4.0
 L2, CLIP_NORM, STEP_SIZE, NUM_STEPS = 1e-3, 1.0, 4.0, 30
 CHUNK = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSettings(Settings):
+    """Shards of SISA, and the noise multiplier of the private ones."""
+
+    seeds: int = 300
+    shards: int = setting(6, checks.whole, least=2)
+    noise: float = setting(8.0, checks.positive)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.shards % 2:
+            raise InputError(f"shards = {self.shards}; give an even number ≥ 2, such as 6.")
 
 
 class Reading(NamedTuple):
@@ -151,25 +165,22 @@ def cases(shards: int, noise: float) -> tuple[Case, ...]:
     )
 
 
-def run(
-    key: Array, attack: Attack, *, seeds: int, shards: int, noise: float, confidence: float
-) -> AttackResult:
+def attack(key: Array, settings: ShardSettings) -> AttackResult:
     """The rate of the indicator against SISA, SISA with noise, and retraining."""
-    _check(shards, noise)
-    played = cases(shards, noise)
-    each = simultaneous(confidence, len(played))
+    played = cases(settings.shards, settings.noise)
+    each = simultaneous(settings.confidence, len(played))
     keys = jax.random.split(key, len(played))
     results = [
-        _play(case_key, case, seeds, each) for case_key, case in zip(keys, played, strict=True)
+        _play(case_key, case, settings.seeds, each)
+        for case_key, case in zip(keys, played, strict=True)
     ]
-    estimates = [estimate._replace(confidence=confidence) for estimate, _ in results]
+    estimates = [estimate for estimate, _ in results]
     return AttackResult(
-        attack=attack.name,
         measure="success probability",
         estimate=estimates[0],
         bound=CHANCE,
         bound_means="the rate under retraining, by symmetry of the shards",
-        findings=_findings(attack, played, estimates),
+        findings=_findings(played, estimates),
         rows=tuple(
             row(
                 {"curator": case.curator, "requests": case.requests},
@@ -189,7 +200,7 @@ def _play(key: Array, case: Case, seeds: int, confidence: float) -> tuple[Estima
     return proportions(reading.drained, confidence)[0], float(np.mean(reading.accuracy))
 
 
-def _findings(attack, played, estimates) -> tuple[Finding, ...]:
+def _findings(played, estimates) -> tuple[Finding, ...]:
     plain, private = estimates[:2]
     known = [(e, case.exact) for e, case in zip(estimates, played, strict=True) if case.exact]
     defence = Claim(
@@ -200,7 +211,7 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
     )
     return (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             plain.low > CHANCE,
             f"the drained half is named with probability at least {plain.low:.4f}, "
             f"against {CHANCE} for retraining",
@@ -211,7 +222,7 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
             f"{private.value:.4f} in [{private.low:.4f}, {private.high:.4f}] with noise, {CHANCE} "
             f"under retraining, {plain.value:.4f} without noise",
         ),
-        exact_law_finding(
+        exact_law(
             "the rate is 1/2 under retraining, and under SISA when requests are fixed in advance",
             "dd_jax.attacks.sisa",
             known,
@@ -219,7 +230,15 @@ def _findings(attack, played, estimates) -> tuple[Finding, ...]:
     )
 
 
-def _check(shards: int, noise: float) -> None:
-    if checks.whole("shards", shards, least=2) % 2:
-        raise InputError(f"shards = {shards}; give an even number ≥ 2, such as 6.")
-    checks.positive("noise", noise)
+ATTACK = Attack(
+    "sisa",
+    "users whose surest model is in the first shards leave: SISA no longer looks retrained",
+    Claim(
+        "SISA equals retraining with freshly drawn shards, whoever leaves",
+        "Bourtoule et al. 2021; subsec:gupta_compare",
+        "prior work",
+    ),
+    attack,
+    Picture("intervals", ("curator", "requests"), {"exact": "exact"}),
+    ShardSettings,
+)

@@ -11,6 +11,7 @@ and runs start in the exact law after learning: what is shown is deletion alone.
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -20,8 +21,7 @@ from jaxtyping import Array
 from scipy import stats
 
 from dd_jax import checks, noisy_gd
-from dd_jax.attacks.catalogue import Attack
-from dd_jax.attacks.result import AttackResult, row
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, PlanSettings, row, setting
 from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
@@ -37,6 +37,16 @@ LABEL = 1e6  # far beyond any model here: every record's slope is ±1
 FEWEST_SEEDS = 100
 MOST_STEPS = 1_000_000
 DRIFT_FIRST, LIBRARY = "θ - ηg, then noise", "the library's step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StallSettings(PlanSettings):
+    """n records, and budgets that take many small steps; the seeds show a deviation."""
+
+    seeds: int = setting(4_000, checks.whole, least=FEWEST_SEEDS)
+    n: int = 100_000
+    l2: float = 1e-4
+    eps_dd: float = 1e-4
 
 
 class Law(NamedTuple):
@@ -159,43 +169,31 @@ def deviation_limits(deviation: float, freedom: int, confidence: float) -> tuple
     return tuple((deviation * np.sqrt(freedom / ends)).tolist())
 
 
-def run(
-    key: Array,
-    attack: Attack,
-    *,
-    seeds: int,
-    n: int,
-    l2: float,
-    eps_dp: float,
-    eps_dd: float,
-    order: float,
-    confidence: float,
-) -> AttackResult:
+def attack(key: Array, settings: StallSettings) -> AttackResult:
     """Advantage and deviation after a deletion, for both orders of summation."""
-    checks.whole("seeds", seeds, least=FEWEST_SEEDS)
-    problem = Problem(huber(), l2)
-    plan = plan_convex(problem, n=n, dim=1, order=order, eps_dp=eps_dp, eps_dd=eps_dd)
+    problem = Problem(huber(), settings.l2)
+    plan = plan_convex(problem, n=settings.n, dim=1, **settings.budgets)
     if plan.delete_steps > MOST_STEPS:
         raise InputError(
             f"this plan takes {plan.delete_steps} steps per request; give a larger l2 or eps_dd."
         )
     deleted = laws(plan)[1]
     # From the budget and not from a certificate: the planner may refuse to certify such a plan.
-    claimed = float(inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, eps_dd)))
-    each = simultaneous(confidence, len(ORDERS))
+    mu = renyi.gdp_from_linear_renyi(settings.order, settings.eps_dd)
+    claimed = float(inference.advantage_gdp(mu))
+    each = simultaneous(settings.confidence, len(ORDERS))
     found = [
-        measure(part, plan, problem, name, seeds, each)
+        measure(part, plan, problem, name, settings.seeds, each)
         for part, name in zip(jax.random.split(key, len(ORDERS)), ORDERS, strict=True)
     ]
     stalled, kept = found
     return AttackResult(
-        attack=attack.name,
         measure="advantage",
-        estimate=stalled.estimate._replace(confidence=confidence),
+        estimate=stalled.estimate,
         bound=claimed,
         bound_means="what ε_dd allows: 2Φ(μ/2) - 1",
         exact=deleted.advantage,
-        findings=_findings(attack, stalled, kept, deleted, claimed),
+        findings=_findings(stalled, kept, deleted, claimed),
         rows=tuple(
             row(
                 {"summed": each.order},
@@ -211,12 +209,12 @@ def run(
             "delete_steps": plan.delete_steps,
             "noise_deviation": math.sqrt(2 * plan.step_size * plan.noise_variance),
             "spacing_of_floats": float(np.spacing(np.float32(deleted.middle))),
-            "drift_at_one_deviation": plan.step_size * l2 * deleted.deviation,
+            "drift_at_one_deviation": plan.step_size * settings.l2 * deleted.deviation,
         },
     )
 
 
-def _findings(attack, stalled: Measured, kept: Measured, exact: Law, claimed: float):
+def _findings(stalled: Measured, kept: Measured, exact: Law, claimed: float):
     law = Claim(
         "in float32 the library's step keeps the law of real numbers: deviation and advantage",
         "dd_jax.noisy_gd.run",
@@ -224,7 +222,7 @@ def _findings(attack, stalled: Measured, kept: Measured, exact: Law, claimed: fl
     )
     return tuple(
         Finding(claim, _broken(found, exact, claimed), _evidence(found, exact, claimed))
-        for claim, found in ((attack.claim, stalled), (law, kept))
+        for claim, found in ((ATTACK.claim, stalled), (law, kept))
     )
 
 
@@ -239,3 +237,17 @@ def _evidence(found: Measured, exact: Law, claimed: float) -> str:
         f"advantage at least {found.estimate.low:.4f} where {claimed:.4f} is allowed; deviation "
         f"{found.deviation:.4f}, exactly {exact.deviation:.4f}"
     )
+
+
+ATTACK = Attack(
+    "stall",
+    "summed in the wrong order, float32 rounds the drift away and never forgets",
+    Claim(
+        "θ - ηg + noise, summed from the left in float32, keeps the law of real numbers",
+        "alg:noisygd as written, in single precision",
+        "control",
+    ),
+    attack,
+    Picture("intervals", ("summed",), {"exact": "exact, and all that is certified"}),
+    StallSettings,
+)

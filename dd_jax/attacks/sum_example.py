@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax.attacks.catalogue import Attack
+from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row
 from dd_jax.attacks.game import play, retraining
-from dd_jax.attacks.result import AttackResult, exact_law_finding, row
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
-from dd_jax.claims import Finding
+from dd_jax.claims import Claim, Finding
 from dd_jax.interaction import Requester
 from dd_jax.intervals import proportions
 from dd_jax.types import Edit, Mechanism
@@ -65,32 +64,31 @@ def trial(key: Array, *, observe: tuple = (0,)) -> Outcome:
     return outcome._replace(answer=outcome.answer == value)
 
 
-def run(key: Array, attack: Attack, *, seeds: int, confidence: float) -> AttackResult:
+def attack(key: Array, settings: Settings) -> AttackResult:
     """Success of reading off the deleted value: 1 exactly with the requester, 1/2 without it."""
     cases = {"depend on the model": (0,), "fixed in advance": ()}
     scores = [
-        trials(functools.partial(trial, observe=observe), case_key, seeds)
+        trials(functools.partial(trial, observe=observe), case_key, settings.seeds)
         for case_key, observe in zip(jax.random.split(key), cases.values(), strict=True)
     ]
-    estimates = proportions(np.stack(scores, axis=1), confidence)
+    estimates = proportions(np.stack(scores, axis=1), settings.confidence)
     pairs = list(zip(estimates, (1.0, CHANCE), strict=True))
     rows = [row({"requests": name}, *pair) for name, pair in zip(cases, pairs, strict=True)]
     success = estimates[0]
     findings = (
         Finding(
-            attack.claim,
+            ATTACK.claim,
             success.low > CHANCE,
             f"the adversary names the value with probability at least {success.low:.4f}, "
             f"against {CHANCE} by chance",
         ),
-        exact_law_finding(
+        exact_law(
             "the success is 1 when requests depend on the model and 1/2 when they do not",
             "dd_jax.attacks.sum_example",
             pairs,
         ),
     )
     return AttackResult(
-        attack=attack.name,
         measure="success probability",
         estimate=success,
         bound=CHANCE,
@@ -99,3 +97,16 @@ def run(key: Array, attack: Attack, *, seeds: int, confidence: float) -> AttackR
         findings=findings,
         rows=tuple(rows),
     )
+
+
+ATTACK = Attack(
+    "sum",
+    "four values and their sum: perfect retraining, yet the deleted value is read off",
+    Claim(
+        "an output that equals retraining without the record reveals nothing about it",
+        "def:guo, def:sekhari; def:ginart where requests depend on the model",
+        "prior work",
+    ),
+    attack,
+    Picture("intervals", ("requests",), {"exact": "exact"}),
+)

@@ -1,53 +1,456 @@
 """Controls: broken curators that the audit must flag, and nulls that it must not.
 
-`run_controls` judges each mutant of `CONTROLS`, and the correct curator in the same setting by the
-same gate, and replays both to see how often each is flagged.
+Where they are run: Noisy-GD with the linear loss, whose certificates are attained. Eleven records
+on the line: one target, ±R in the two worlds, and ten that balance to zero. From a fixed start the
+optimal certificate is the exact truth and not only a bound, so that a mistake that costs a little
+privacy is out of bounds, and the law of every release is a known Gaussian. All settings take the
+same numbers of steps and requests and differ in traced numbers alone: the correct curator is
+compiled once for all of them.
+
+A mistake that breaks a guarantee is judged against the certificate itself. One that only changes
+the law (and may even add noise) is judged against the exact law, where a certificate would hide it.
+Seeds were chosen for a power near one at a risk of 1e-5. `run_controls` judges each mutant of
+`CONTROLS`, and the correct curator in the same setting by the same gate, and replays both to see
+how often each is flagged.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from dd_jax import checks
-from dd_jax.audit.controls_settings import Law
-from dd_jax.audit.controls_table import CONTROLS, MOST_SEEDS, Control, Statement
+from dd_jax import checks, losses, noisy_gd
+from dd_jax.audit import mutants
+from dd_jax.audit.claims import (
+    AdvantageClaim,
+    ApproximateClaim,
+    GaussianClaim,
+    NumericClaim,
+    RenyiClaim,
+    of_certificate,
+)
 from dd_jax.audit.exact_law import gaussian_law
+from dd_jax.audit.samples import Stage, one_run, two_worlds
 from dd_jax.audit.verdict import audit
+from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
+from dd_jax.erm import Problem
 from dd_jax.errors import InputError
+from dd_jax.guarantees import renyi
 from dd_jax.intervals import Estimate, check_confidence, proportion, simultaneous
+from dd_jax.noisy_gd import Schedule
+from dd_jax.oracles import linear
+from dd_jax.plans import Certificate, Plan, plan_convex
+from dd_jax.requesters import churn
+from dd_jax.types import Edit, Mechanism, replacement
 
-__all__ = ["CONTROLS", "Control", "ControlRow", "judge", "run_controls"]
-
+ORDER = 2.0
+L2 = 1.0
+CLIP_NORM = 1.0
+LARGEST_RECORD = 3.0
+NUM_RECORDS = 11
+TARGET_ROW = 0
+LEARN_STEPS = 8
+DELETE_STEPS = 2
+NUM_REQUESTS = 6
+CHUNK = 5_000
+LOSS = losses.linear(feature_norm=LARGEST_RECORD)
+EXACT_LAW = "gaussian_law"
+MOST_SEEDS = 100_000
+_DELTA = 1e-5
+_EPSILON = 0.25
 RATE_CONFIDENCE = 0.95
 
-
-class Judgement(NamedTuple):
-    """Whether a pair was flagged, and the numbers that say so."""
-
-    flagged: bool
-    evidence: str
+Maker = Callable[[Problem, Schedule], Mechanism]
+"""A curator for a problem and a schedule: `noisy_gd.mechanism` or a mutant of it."""
 
 
-def judge(control: Control, pair: Pair, statement: Statement, confidence: float) -> Judgement:
-    """Whether the control's gate refutes the statement about this pair."""
+class Law(NamedTuple):
+    """Two Gaussian laws on the line, stated exactly: means so far apart, and one variance."""
+
+    mean_difference: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class ControlSetting:
+    """The linear loss in one dimension: λ = 1, n = 11, q = 2, K_L = 8, K_U = 2, six requests.
+
+    Gradients are clipped at L = 1 and every request blanks the target's row.
+
+    Attributes:
+        rate: ηλ; a step contracts by c = 1 - ηλ.
+        eps_dp: ε of one release, which σ² is calibrated to.
+        seen: the releases that the observer is given; 0 is the learned model.
+        target: R, the target's size; beyond 1 it is clipped.
+        random_start: whether learning starts from the plan's Gaussian and not from 0.
+        same_record: whether both worlds hold the same record: a null.
+    """
+
+    rate: float = 0.5
+    eps_dp: float = 1.0
+    seen: tuple[int, ...] = (1,)
+    target: float = 1.0
+    random_start: bool = False
+    same_record: bool = False
+
+    def __str__(self):
+        worlds = "the same record twice" if self.same_record else f"±{self.target:g}"
+        start = ", random start" if self.random_start else ""
+        seen = ", ".join(f"φ_{release}" for release in self.seen)
+        if len(self.seen) > 2:
+            seen = f"φ_{self.seen[0]} … φ_{self.seen[-1]}"
+        return f"{worlds}, ηλ = {self.rate:g}, ε_dp = {self.eps_dp:g}{start}, sees {seen}"
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The optimal plan for ε_dp, with the setting's steps and start."""
+        made = plan_convex(
+            Problem(LOSS, L2, CLIP_NORM),
+            n=NUM_RECORDS,
+            dim=1,
+            order=ORDER,
+            eps_dp=self.eps_dp,
+            eps_dd=self.eps_dp,
+            step_size=self.rate / L2,
+        )
+        return replace(
+            made,
+            learn_steps=LEARN_STEPS,
+            delete_steps=DELETE_STEPS,
+            init_variance=made.init_variance if self.random_start else 0.0,
+        )
+
+    @property
+    def schedule(self) -> Schedule:
+        """The plan's numbers without its certificate, for mutants to alter."""
+        return Schedule.of(self.plan)
+
+    def certificate(self) -> Certificate:
+        """What the plan guarantees for a record that request 1 deletes."""
+        return self.plan.certificate(request=1)
+
+    def law(self) -> Law:
+        """The exact law of the only release seen (`dd_jax.oracles.linear`)."""
+        (release,) = self.seen
+        plan, after = self.plan, release * DELETE_STEPS
+        shift = linear.mean_shift(CLIP_NORM, L2, plan.n, plan.step_size, LEARN_STEPS, after)
+        variance = linear.variance(
+            L2, plan.noise_variance, plan.step_size, LEARN_STEPS + after, plan.init_variance
+        )
+        return Law(0.0 if self.same_record else float(shift), float(variance))
+
+    def sample(
+        self,
+        key: Array,
+        seeds: int,
+        make: Maker = noisy_gd.mechanism,
+        schedule: Schedule | None = None,
+        *,
+        mesh: Mesh | None = None,
+    ) -> Pair:
+        """The releases seen in both worlds, (seeds, releases), for a curator and its schedule."""
+        schedule = self.schedule if schedule is None else schedule
+        run = _run(make, schedule.learn_steps, schedule.delete_steps)
+        traced = tuple(jnp.float32(number) for number in schedule[:3])
+        # Whole chunks, so that nothing is compiled anew for another number of seeds.
+        padded = CHUNK * math.ceil(seeds / CHUNK)
+        worlds = (_database(self), _neighbour(self))
+        pair = two_worlds(run, key, padded, *worlds, traced, chunk=CHUNK, mesh=mesh)
+        return Pair(*(arm[:seeds, list(self.seen)] for arm in pair))
+
+
+def _database(setting: ControlSetting) -> Array:
+    """The target and ten records that balance."""
+    others = np.tile([1.0, -1.0], (NUM_RECORDS - 1) // 2)
+    return jnp.asarray(np.append(setting.target, others)[:, None], jnp.float32)
+
+
+def _neighbour(setting: ControlSetting) -> Edit:
+    """The target's other value."""
+    other = setting.target if setting.same_record else -setting.target
+    return replacement([TARGET_ROW], jnp.full((1, 1), other, jnp.float32))
+
+
+@functools.cache
+def _run(make: Maker, learn_steps: int, delete_steps: int) -> Callable:
+    """One function object per curator, so that each is compiled once for all settings."""
+
+    def run(key, database, numbers):
+        step_size, noise_variance, init_variance = numbers
+        schedule = Schedule(step_size, noise_variance, init_variance, learn_steps, delete_steps)
+        mechanism = make(Problem(LOSS, L2, CLIP_NORM), schedule)
+        blanks = churn(TARGET_ROW, jnp.zeros((1, 1), jnp.float32))
+        every = tuple(range(NUM_REQUESTS + 1))
+        stage = Stage(mechanism, blanks, database, TARGET_ROW, 1, NUM_REQUESTS, kept=every)
+        return one_run(key, stage, lambda view: view.releases[:, 0])
+
+    return run
+
+
+# --- the table: every mistake with its setting, its claim and its gate ---------------------------
+
+Statement = NumericClaim | Law
+
+
+@dataclass(frozen=True)
+class Control:
+    """One mistake, the setting in which it shows, and the gate that catches it.
+
+    Attributes:
+        name: of the mistake, or of the null.
+        broken: what is broken, in a sentence.
+        setting: where both curators are run.
+        gate: a gate of `dd_jax.audit.claims`, or "gaussian_law".
+        seeds: seeds per arm, at most 1e5.
+        claim: what is claimed in this setting; true of the correct curator.
+        curator: the mutant, where the mistake is in the curator.
+        alter: what it does to the schedule, where the mistake is there.
+        mutant_claim: the false claim, where the mistake is in the claim.
+    """
+
+    name: str
+    broken: str
+    setting: ControlSetting
+    gate: str
+    seeds: int
+    claim: Callable[[ControlSetting], Statement]
+    curator: Maker = noisy_gd.mechanism
+    alter: Callable[[Schedule], Schedule] | None = None
+    mutant_claim: Callable[[ControlSetting], Statement] | None = None
+
+    @property
+    def is_null(self) -> bool:
+        """Whether nothing is broken: both worlds have one law, and the claim says so."""
+        return self.setting.same_record
+
+    def correct_statement(self) -> Statement:
+        """What is claimed, and true of the correct curator."""
+        return self.claim(self.setting)
+
+    def mutant_statement(self) -> Statement:
+        """What is claimed of the mutant, and false."""
+        return (self.mutant_claim or self.claim)(self.setting)
+
+    def mutant_schedule(self) -> Schedule:
+        """The schedule that the mutant runs."""
+        schedule = self.setting.schedule
+        return schedule if self.alter is None else self.alter(schedule)
+
+
+def _deletion(setting: ControlSetting) -> NumericClaim:
+    """The certificate's deletion claim at request 1, for φ_1 and all that follow."""
+    return of_certificate(setting.certificate(), "deletion", at_request=True)
+
+
+def _privacy(setting: ControlSetting) -> NumericClaim:
+    """The certificate's claim for the learned model."""
+    return of_certificate(setting.certificate(), "dp")
+
+
+def _advantage(setting: ControlSetting) -> NumericClaim:
+    """The certificate's bound on the membership advantage after the deletion."""
+    return of_certificate(setting.certificate(), "advantage")
+
+
+def _approximate(setting: ControlSetting) -> NumericClaim:
+    """The exact δ at ε = 1/4 of the certificate's Gaussian DP after the deletion."""
+    mu = setting.certificate().mu_dd
+    return ApproximateClaim(_EPSILON, float(renyi.gdp_delta(mu, _EPSILON)), name="deletion")
+
+
+def _converted(setting: ControlSetting) -> NumericClaim:
+    """(ε', δ) of the learned model, converted from (q, ε): ε' = ε + log(1/δ)/(q-1)."""
+    epsilon = renyi.epsilon_simple(ORDER, setting.eps_dp, _DELTA)
+    return ApproximateClaim(float(epsilon), _DELTA, name="privacy of one release")
+
+
+def _converted_without_order(setting: ControlSetting) -> NumericClaim:
+    """The ε of (q, ε) printed as the ε of (ε, δ)."""
+    return ApproximateClaim(setting.eps_dp, _DELTA, name="privacy of one release")
+
+
+def _divided_by_order(setting: ControlSetting) -> NumericClaim:
+    """R_q ≤ ε/q: the slope ρ of a linear claim R_q ≤ qρ, printed as its ε."""
+    return RenyiClaim(ORDER, setting.eps_dp / ORDER, name="privacy of one release")
+
+
+_SEQUENCE = tuple(range(1, NUM_REQUESTS + 1))
+
+_MUTANTS = (
+    Control(
+        "half noise",
+        "a step adds N(0, ησ²) in place of N(0, 2ησ²)",
+        ControlSetting(eps_dp=4.0),
+        "gaussian_mu",
+        20_000,
+        _deletion,
+        alter=mutants.half_noise,
+    ),
+    Control(
+        "missing clip",
+        "gradients of norm 3 are used as they are, though certified as clipped at 1",
+        ControlSetting(target=3.0),
+        "renyi_bins",
+        20_000,
+        _deletion,
+        mutants.missing_clip,
+    ),
+    Control(
+        "regulariser clipped",
+        "the clip acts on ∇ℓ + λθ, so clipped records no longer contract",
+        ControlSetting(),
+        "advantage",
+        10_000,
+        _advantage,
+        mutants.regulariser_clipped,
+    ),
+    Control(
+        "key reused at every step",
+        "all steps of a run add the same noise",
+        ControlSetting(),
+        EXACT_LAW,
+        2_000,
+        ControlSetting.law,
+        mutants.same_noise_every_step,
+    ),
+    Control(
+        "key reused at every request",
+        "learning and every deletion draw from one key, so releases give the noise away",
+        ControlSetting(seen=(1, 2)),
+        "gaussian_mu",
+        5_000,
+        _deletion,
+        mutants.same_key_every_request,
+    ),
+    Control(
+        "key captured as a constant",
+        "the noise is the same in every run",
+        ControlSetting(random_start=True),
+        "renyi_binary",
+        5_000,
+        _deletion,
+        mutants.constant_key,
+    ),
+    Control(
+        "stale model",
+        "every deletion begins at the learned model and not at the last one",
+        ControlSetting(seen=(2,)),
+        EXACT_LAW,
+        10_000,
+        ControlSetting.law,
+        mutants.stale_model,
+    ),
+    Control(
+        "stale database",
+        "deletion steps use the database from before the edit",
+        ControlSetting(),
+        "hockey_stick",
+        5_000,
+        _approximate,
+        mutants.stale_database,
+    ),
+    Control(
+        "last step skipped",
+        "a deletion takes K_U - 1 steps",
+        ControlSetting(),
+        EXACT_LAW,
+        5_000,
+        ControlSetting.law,
+        alter=mutants.last_step_skipped,
+    ),
+    Control(
+        "secret state kept",
+        "models are published with noise and continued without it, so later releases average it",
+        ControlSetting(rate=0.1, seen=_SEQUENCE),
+        "gaussian_mu",
+        20_000,
+        _deletion,
+        mutants.secret_state,
+    ),
+    Control(
+        "sensitivity L/n",
+        "σ² is calibrated to the sensitivity L/n where replacing a record moves 2L/n",
+        ControlSetting(eps_dp=0.25, seen=(0,)),
+        "renyi_variational",
+        20_000,
+        _privacy,
+        alter=mutants.half_sensitivity,
+    ),
+    Control(
+        "order dropped in (ε, δ)",
+        "the ε of (q, ε) is printed as the ε of (ε, δ)",
+        ControlSetting(seen=(0,)),
+        "hockey_stick",
+        20_000,
+        _converted,
+        mutant_claim=_converted_without_order,
+    ),
+    Control(
+        "order dropped in R_q",
+        "R_q ≤ ε/q is claimed in place of R_q ≤ ε",
+        ControlSetting(seen=(0,)),
+        "renyi_bins",
+        20_000,
+        _privacy,
+        mutant_claim=_divided_by_order,
+    ),
+)
+
+_NULL = ControlSetting(same_record=True)
+_NOTHING = "nothing: both worlds hold the same record, and no difference is claimed"
+
+
+def _null(gate: str, claim: Callable[[ControlSetting], Statement]) -> Control:
+    return Control(f"null, {gate}", _NOTHING, _NULL, gate, 10_000, claim)
+
+
+def _zero(
+    make: Callable[..., NumericClaim], *numbers: float
+) -> Callable[[ControlSetting], NumericClaim]:
+    return lambda setting: make(*numbers)
+
+
+_NULLS = (
+    _null("gaussian_mu", _zero(GaussianClaim, 0.0)),
+    _null("advantage", _zero(AdvantageClaim, 0.0)),
+    _null("hockey_stick", _zero(ApproximateClaim, 0.0, 0.0)),
+    _null("renyi_binary", _zero(RenyiClaim, ORDER, 0.0)),
+    _null("renyi_bins", _zero(RenyiClaim, ORDER, 0.0)),
+    _null("renyi_variational", _zero(RenyiClaim, ORDER, 0.0)),
+    _null(EXACT_LAW, ControlSetting.law),
+)
+
+CONTROLS: dict[str, Control] = {control.name: control for control in (*_MUTANTS, *_NULLS)}
+"""Every control by name: the mutants first, then one null per gate."""
+
+
+# --- run and judge ------------------------------------------------------------------------------
+
+
+def judge(control: Control, pair: Pair, statement: Statement, confidence: float) -> Finding:
+    """Whether the control's gate refutes the statement about this pair: whether it is flagged."""
     if isinstance(statement, Law):
         found = gaussian_law(*pair, *statement, confidence=confidence)
         spread = min(found.p_variance_present, found.p_variance_absent)
         shift = min(found.p_shift, found.p_direction)
-        return Judgement(found.refuted, f"p = {shift:.3g} of the shift, {spread:.3g} of the spread")
+        claim = Claim("the release has its exact law", "dd_jax.oracles.linear", "control")
+        evidence = f"p = {shift:.3g} of the shift, {spread:.3g} of the spread"
+        return Finding(claim, found.refuted, evidence)
     report = audit(pair, statement, gates=(control.gate,), confidence=confidence)
     (verdict,) = report.verdicts
-    return Judgement(
-        verdict.refuted,
+    evidence = (
         f"{statement.unit}: at least {verdict.lower_bound.value:.4g}, "
-        f"claimed {statement.claimed:.4g}",
+        f"claimed {statement.claimed:.4g}"
     )
+    return Finding(statement, verdict.refuted, evidence)
 
 
 @dataclass(frozen=True)
@@ -160,8 +563,8 @@ def _row(key, control: Control, seeds, each, confidence, replays, mesh) -> Contr
         setting=str(control.setting),
         gate=control.gate,
         seeds=seeds,
-        flagged=None if mutant is None else mutant[0].flagged,
-        correct_flagged=correct[0].flagged,
+        flagged=None if mutant is None else mutant[0].refuted,
+        correct_flagged=correct[0].refuted,
         power=None if mutant is None else _rate(mutant),
         false_alarms=_rate(correct),
         evidence=None if mutant is None else mutant[0].evidence,
@@ -170,15 +573,15 @@ def _row(key, control: Control, seeds, each, confidence, replays, mesh) -> Contr
     )
 
 
-def _replay(control, pair: Pair, statement, confidence, replays) -> list[Judgement]:
+def _replay(control, pair: Pair, statement, confidence, replays) -> list[Finding]:
     """The gate's judgement on each of the replays that the pair's seeds are cut into."""
     cut = [np.split(np.asarray(arm), replays) for arm in pair]
     return [judge(control, Pair(*arms), statement, confidence) for arms in zip(*cut, strict=True)]
 
 
-def _rate(judgements: list[Judgement]) -> Estimate:
-    flagged = sum(judgement.flagged for judgement in judgements)
-    return proportion(flagged, len(judgements), RATE_CONFIDENCE)
+def _rate(findings: list[Finding]) -> Estimate:
+    flagged = sum(finding.refuted for finding in findings)
+    return proportion(flagged, len(findings), RATE_CONFIDENCE)
 
 
 def _chosen(names: Sequence[str] | None) -> list[Control]:

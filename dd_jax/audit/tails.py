@@ -14,7 +14,7 @@ from scipy import special
 
 from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.intervals import check_confidence
+from dd_jax.intervals import check_confidence, lower_limit, upper_limit
 
 MOST_CANDIDATES = 256
 # Part A's best choice at a bare α is mostly the luckiest, far out in a tail, where part B then
@@ -102,21 +102,6 @@ def _scores(name: str, values) -> np.ndarray:
 def tail_counts(ordered: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """How many of the sorted scores exceed each threshold."""
     return len(ordered) - np.searchsorted(ordered, thresholds, side="right")
-
-
-def lower_limit(hits, trials, risk: float):
-    """The Clopper-Pearson lower limit of a probability: too high with probability at most `risk`.
-
-    `hits` may be a fraction, for predictions; 0 hits give 0.
-    """
-    hits = np.asarray(hits, dtype=np.float64)
-    some = np.maximum(hits, np.finfo(np.float64).tiny)
-    return np.where(hits > 0, special.betaincinv(some, trials - hits + 1, risk), 0.0)
-
-
-def upper_limit(hits, trials, risk: float):
-    """The Clopper-Pearson upper limit: too low with probability at most `risk`."""
-    return 1 - lower_limit(trials - np.asarray(hits, dtype=np.float64), trials, risk)
 
 
 def limits(present, absent, thresholds, confidence: float, share: float = 1.0):

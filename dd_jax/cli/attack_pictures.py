@@ -1,11 +1,11 @@
 """One picture per attack: what was measured, with its interval, beside what theory says.
 
-The picture is drawn from the rows of an `AttackResult` alone, so that it shows the very numbers
-that the command printed; the pictures of docs/attacks are drawn by `make pictures`.
+The picture is drawn from the rows of an `AttackResult` alone, as its attack's `Picture` says, so
+that it shows the very numbers that the command printed; the pictures of docs/attacks are drawn by
+`make pictures`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dd_jax.attacks.result import AttackResult
+from dd_jax.attacks import AttackResult, find
+from dd_jax.attacks.attack import Picture
 from dd_jax.cli import style
 from dd_jax.errors import InputError
 
@@ -22,33 +23,12 @@ _MARKS = ("x", "D", "s")
 _COLOURS = (style.ORANGE, style.GREEN, style.RED)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """How an attack's rows become a picture.
-
-    Attributes:
-        draw: the drawing function.
-        rows: columns that name a row (for `_intervals`) or the horizontal axis (for the others).
-        references: columns drawn beside the measurement, with what to call them.
-        series: column that tells lines apart, if any.
-        logarithmic: whether the axis that carries the attack's parameter is logarithmic.
-        bound: what to call the result's own bound; None to leave it out.
-    """
-
-    draw: Callable[[Axes, "Picture", AttackResult], None]
-    rows: tuple[str, ...]
-    references: dict[str, str] = field(default_factory=dict)
-    series: str = ""
-    logarithmic: bool = False
-    bound: str | None = None
-
-
 def draw(result: AttackResult) -> Figure:
     """The picture of one attack's result."""
-    picture = PICTURES[result.attack]
-    height = 1.5 + 0.36 * len(result.rows) if picture.draw is _intervals else 3.6
+    picture = find(result.attack).picture
+    height = 1.5 + 0.36 * len(result.rows) if picture.kind == "intervals" else 3.6
     figure, axes = plt.subplots(figsize=(7.2, height))
-    picture.draw(axes, picture, result)
+    DRAWINGS[picture.kind](axes, picture, result)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 
@@ -167,54 +147,10 @@ _AXES = {
     "step": "request i that deletes the record",
     "releases": "releases seen after the deletion",
 }
-_EXACT = {"exact": "exact"}
-_ALLOWED = "what the refuted claim allows"
 
-PICTURES = {
-    "sum": Picture(_intervals, ("requests",), _EXACT),
-    "median": Picture(
-        _curves,
-        ("step",),
-        {"exact": "exact", "bound": "bound of the proof", "bound_simple": "1 - (1/2)^(i-3)"},
-    ),
-    "secret-count": Picture(
-        _curves,
-        ("releases",),
-        _EXACT,
-        series="variant",
-        logarithmic=True,
-        bound="the most that one certified release allows",
-    ),
-    "fixed-model": Picture(_intervals, ("told apart from",), _EXACT, bound=_ALLOWED),
-    "two-outputs": Picture(_intervals, ("told apart from",), _EXACT, bound=_ALLOWED),
-    "password": Picture(_intervals, ("releases seen by the requester",), _EXACT, bound=_ALLOWED),
-    "necessity": Picture(_intervals, ("curator", "what"), _EXACT),
-    "recoding": Picture(
-        _intervals,
-        ("target", "steps after"),
-        {
-            "exact": "exact",
-            "certified": "certified, requester sees one release",
-            "p0_bound": "certified for requests fixed in advance",
-        },
-    ),
-    "clipping": Picture(
-        _divergences, ("clipped loss", "release"), {"renyi_at_least": "", "certified": ""}
-    ),
-    "sisa": Picture(_intervals, ("curator", "requests"), _EXACT),
-    "re-encoding": Picture(
-        _intervals,
-        ("curator", "releases seen"),
-        {"exact": "exact", "certified": "certified"},
-    ),
-    "low-bits": Picture(
-        _intervals,
-        ("target", "published", "d", "steps", "transitions"),
-        {"certified": "certified"},
-    ),
-    "stall": Picture(_intervals, ("summed",), {"exact": "exact, and all that is certified"}),
-    "early-release": Picture(
-        _intervals, ("request 1 writes",), _EXACT, bound="what the claimed ε_dd allows"
-    ),
-    "noisy-gd": Picture(_against, ("certified",)),
+DRAWINGS = {
+    "intervals": _intervals,
+    "curves": _curves,
+    "against": _against,
+    "divergences": _divergences,
 }

@@ -82,19 +82,20 @@ def _given(config: Config, *names: str) -> dict[str, Any]:
 def _setting(config: Config) -> int:
     import jax
 
-    from dd_jax.audit.settings import runs as audit_runs
+    from dd_jax.audit import settings as known
+    from dd_jax.audit.settings import base
 
     if config.replays is not None:
         raise InputError("--replays belongs to --controls and --coverage; drop it.")
     name = config.setting or "linear"
-    setting = audit_runs.find(name, config.order)
+    setting = known.find(name, config.order)
     folder = config.results / "audit" if config.save else None
-    judged = audit_runs.run(
+    judged = base.run(
         setting,
         jax.random.key(config.seed),
-        audit_runs.DEFAULT_SEEDS[name] if config.seeds is None else config.seeds,
+        known.DEFAULT_SEEDS[name] if config.seeds is None else config.seeds,
         confidence=0.95 if config.confidence is None else config.confidence,
-        keep=audit_runs.Keep(folder, config.resume, config.devices.make_mesh()),
+        keep=base.Keep(folder, config.resume, config.devices.make_mesh()),
         say=say,
         names=config.claim or None,
     )
@@ -110,7 +111,7 @@ def _setting(config: Config) -> int:
 def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
     """The claim that samples came closest to, or beyond, at the top; all claims below."""
     closest = max(rows, key=lambda row: row["audited"] / row["certified"])
-    from dd_jax.audit.settings import runs as audit_runs
+    from dd_jax.audit.settings import base
 
     confidence = 0.95 if config.confidence is None else config.confidence
     return {
@@ -119,7 +120,7 @@ def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
         "order": config.order,
         "seed": config.seed,
         "confidence": confidence,
-        "verdict_confidence": audit_runs.verdict_confidence(confidence),
+        "verdict_confidence": base.verdict_confidence(confidence),
         "seeds": closest["seeds"],
         "verdict": "refuted" if any(r["verdict"] == "refuted" for r in rows) else "consistent",
         "claim": closest["name"],
@@ -188,15 +189,15 @@ def _legend(values: dict, power: float) -> str:
 
 
 def _list(config: Config) -> int:
-    from dd_jax.audit.settings import runs as audit_runs
+    from dd_jax.audit import settings as known
 
-    settings = [audit_runs.find(name, config.order) for name in audit_runs.SETTINGS]
+    settings = [known.find(name, config.order) for name in known.SETTINGS]
     if config.json:
         found = [
             {
                 "name": setting.name,
                 "summary": setting.summary,
-                "seeds": audit_runs.DEFAULT_SEEDS[setting.name],
+                "seeds": known.DEFAULT_SEEDS[setting.name],
                 "claims": {case.name: case.words for case in setting.cases},
             }
             for setting in settings

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, GREEN, RED, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222"
@@ -91,6 +91,13 @@ def legend_of_all(figure: Figure | SubFigure, first: Axes, columns: int) -> None
     """One legend under panels that all show what the first one shows."""
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5 of every decade of a logarithmic axis, written as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_below(axes: Axes, columns: int = 2) -> None:

@@ -1,13 +1,13 @@
 """Plans for bounded losses that need not be convex, by closeness to the Gibbs law."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import nonconvex
 from dd_jax.guarantees.convex import Descent, privacy_lipschitz
 from dd_jax.plans import conditions
-from dd_jax.plans.nonconvex_numbers import shape
+from dd_jax.plans.nonconvex_numbers import bounded
 from dd_jax.plans.numbers import check_unit, whole
 from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import FORMULAS, Dtype
@@ -67,11 +67,12 @@ def plan_nonconvex(
             f"step_size = {step_size} needs a noise_variance with it, as each decides the other's "
             f"range; give both, or neither to have them chosen."
         )
-    arguments = (problem, n, dim, order, *budgets, edits_per_request, form)
+    proof, case = nonconvex.PROOFS[form], bounded(problem, order, n, dim, edits_per_request)
     if noise_variance is None:
-        found = _least_noise(*arguments)
+        found = proof.noise(case, *budgets)
     else:
-        found = _at_noise(*arguments, step_size, noise_variance)
+        found = proof.settings(case, noise_variance, budgets[1], step_size)
+        _require_privacy(case, found, budgets[0])
     return Plan(
         problem=problem,
         n=n,
@@ -92,30 +93,22 @@ def plan_nonconvex(
     )
 
 
-def _least_noise(problem, n, dim, order, eps_dp, eps_dd, edits, form) -> Any:
-    constants = (order, problem.lipschitz, *shape(problem), n, dim, eps_dp, eps_dd, edits)
-    if form == "paper":
-        return nonconvex.noise_nonconvex_paper(*constants)
-    return nonconvex.noise_nonconvex_tuned(*constants, form=form)
-
-
-def _at_noise(
-    problem, n, dim, order, eps_dp, eps_dd, edits, form, step_size, noise_variance
-) -> Any:
-    noise_variance = float(checks.positive("noise_variance", noise_variance))
-    constants = (order, *shape(problem), noise_variance, n, dim, eps_dd, edits, step_size)
-    if form == "paper":
-        found = nonconvex.settings_nonconvex_paper(*constants)
-    else:
-        found = nonconvex.settings_nonconvex_tuned(*constants, form=form)
+def _require_privacy(problem, found, eps_dp) -> None:
+    """Refuse a noise of the user's own that breaks the privacy budget."""
     steps = max(1.0, found.learn_steps, found.delete_steps)
-    curvature = (problem.l2, problem.loss.smoothness)
-    run = Descent(order, problem.lipschitz, *curvature, noise_variance, n, found.step_size)
+    run = Descent(
+        problem.order,
+        problem.lipschitz,
+        problem.l2,
+        problem.smoothness,
+        found.noise_variance,
+        problem.n,
+        found.step_size,
+    )
     per_run = privacy_lipschitz(run, steps)
     if per_run > eps_dp * (1 + 1e-12):
         raise CertificateRefused(
-            f"noise_variance = {noise_variance:g} breaks the privacy budget: a run of {steps:g} "
-            f"steps has eps_dp = {per_run:g}, above {eps_dp:g}; give no noise_variance to have the "
-            f"least one chosen, or a larger one."
+            f"noise_variance = {found.noise_variance:g} breaks the privacy budget: a run of "
+            f"{steps:g} steps has eps_dp = {per_run:g}, above {eps_dp:g}; give no noise_variance "
+            f"to have the least one chosen, or a larger one."
         )
-    return found

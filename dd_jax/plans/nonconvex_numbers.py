@@ -19,6 +19,12 @@ def shape(problem):
     return problem.l2, problem.loss.smoothness, problem.loss.bound
 
 
+def bounded(problem, order, n, dim, edits_per_request) -> nonconvex.Bounded:
+    """The problem as non-convex bounds take it."""
+    shape_ = shape(problem)
+    return nonconvex.Bounded(order, problem.lipschitz, *shape_, n, dim, edits_per_request)
+
+
 def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
     """Every number of a non-convex certificate, from the plan's settings alone.
 
@@ -77,21 +83,11 @@ def _run_sum(plan, question, formula, records=1) -> float:
 
 
 def _gibbs(plan, request) -> float:
-    constants = (
-        plan.order,
-        *shape(plan.problem),
-        plan.noise_variance,
-        plan.n,
-        plan.dim,
-        plan.step_size,
-        plan.learn_steps,
-        plan.delete_steps,
-        plan.edits_per_request,
-        request,
+    problem = bounded(plan.problem, plan.order, plan.n, plan.dim, plan.edits_per_request)
+    steps = (plan.step_size, plan.learn_steps, plan.delete_steps)
+    return nonconvex.PROOFS[plan.accountant].deletion(
+        problem, plan.noise_variance, *steps, request=request
     )
-    if plan.accountant == "paper":
-        return nonconvex.deletion_nonconvex_paper(*constants)
-    return nonconvex.deletion_nonconvex_tuned(*constants, form=plan.accountant)
 
 
 def _risks(plan, supremum, at_request, adaptive_requester) -> dict:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 import dd_jax as dd
 from dd_jax import audit
-from dd_jax.attacks import laplace
+from dd_jax.attacks import secret_count
 from dd_jax.guarantees import adaptive
 
 # %% [markdown]
@@ -74,7 +74,7 @@ assert all(verdict.refuted for verdict in every.verdicts)
 # An advantage above tanh(1) is more than any (2, 0)-bound allows. The best test has:
 
 # %%
-exact = laplace.optimal_advantage([0.5] * RELEASES)
+exact = secret_count.optimal_advantage([0.5] * RELEASES)
 shown = every.verdicts[1].lower_bound.value
 print(f"advantage at least {shown:.3f} by samples, {exact:.3f} exactly")
 assert math.tanh(1.0) < shown <= exact

@@ -1,1 +1,1 @@
-"""Speed as ratios taken in one run: the gradient kernel, whole streams, growth, history."""
+"""Speed as ratios taken in one run: `kernel` (the gradient), `streams` (interactions), `run`."""

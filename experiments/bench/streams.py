@@ -1,6 +1,5 @@
 """Whole interactions: what pairs, multiplicities, adaptive edits and long streams cost."""
 
-import time
 from collections.abc import Callable
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 import dd_jax as dd
 from dd_jax import databases, ensemble, erm, requesters
 from dd_jax.noisy_gd import Schedule
-from experiments.bench import forms
+from experiments.bench import kernel
 
 # The most that is asked of each ratio.
 LIMITS = {
@@ -42,27 +41,23 @@ def ratios(n: int = N, d: int = D, seeds: int = SEEDS, requests: int = 20) -> di
 
 def best_ratio(first: Callable, second: Callable, repeats: int = 5) -> float:
     """Shortest processor time of the first call over that of the second, taken in turns."""
-    seconds = _best_times({"first": first, "second": second}, repeats)
+    seconds = kernel.best_times({"first": first, "second": second}, repeats=repeats)
     return seconds["first"] / seconds["second"]
 
 
-def _best_times(calls: dict[str, Callable], repeats: int) -> dict[str, float]:
-    return forms.best_times(calls, repeats=repeats, clock=time.process_time)
-
-
 def _curator(learn_steps: int = 0, delete_steps: int = 10) -> dd.Mechanism:
-    schedule = Schedule(forms.STEP_SIZE, forms.NOISE, 1.0, learn_steps, delete_steps)
-    return dd.noisy_gd.mechanism(forms.logistic_problem(), schedule)
+    schedule = Schedule(kernel.STEP_SIZE, kernel.NOISE, 1.0, learn_steps, delete_steps)
+    return dd.noisy_gd.mechanism(kernel.logistic_problem(), schedule)
 
 
 def _fixed(database: dd.Labelled, requests: int) -> dd.Requester:
-    loss = forms.logistic_problem().loss
+    loss = kernel.logistic_problem().loss
     return requesters.deletions(loss, database, range(requests))
 
 
 def _coins(database: dd.Labelled) -> dd.Requester:
     """Deletes a row that its coins choose, another for every seed."""
-    null = dd.losses.null_records(forms.logistic_problem().loss, database, 1)
+    null = dd.losses.null_records(kernel.logistic_problem().loss, database, 1)
     n = len(database.label)
 
     def act(key, memory, observation):
@@ -102,8 +97,8 @@ def pair(n: int, d: int, seeds: int) -> float:
 
 
 def _neighbour(n: int, d: int) -> tuple[dd.Labelled, dd.Edit]:
-    database, _ = forms.logistic_inputs(n, d, 1)
-    return database, dd.deletion(forms.logistic_problem().loss, database, [0])
+    database, _ = kernel.logistic_inputs(n, d, 1)
+    return database, dd.deletion(kernel.logistic_problem().loss, database, [0])
 
 
 def pair_memory(n: int, d: int, seeds: int) -> float:
@@ -111,17 +106,14 @@ def pair_memory(n: int, d: int, seeds: int) -> float:
     learn = _curator(learn_steps=10).learn
 
     def one(n: int) -> int:
-        return _chunk_bytes(learn, seeds, jax.random.key(0), _neighbour(n, d)[:1])
+        database, _ = _neighbour(n, d)
+        return kernel.peak_bytes(ensemble.program(learn, jax.random.key(0), seeds, database))
 
     def both(n: int) -> int:
-        keys = jax.random.split(jax.random.key(0))
-        return _chunk_bytes(ensemble._both_arms(learn), seeds // 2, keys, (*_neighbour(n, d), ()))
+        keys, arms = jax.random.split(jax.random.key(0)), ensemble._both_arms(learn)
+        return kernel.peak_bytes(ensemble.program(arms, keys, seeds // 2, *_neighbour(n, d), ()))
 
     return record_bytes(both, n) / record_bytes(one, n)
-
-
-def _chunk_bytes(fn: Callable, seeds: int, key: jax.Array, args: tuple) -> int:
-    return forms.peak_bytes(ensemble._one_chunk, fn, seeds, None, key, np.uint32(0), args)
 
 
 def record_bytes(program_bytes: Callable[[int], int], n: int) -> float:
@@ -131,9 +123,9 @@ def record_bytes(program_bytes: Callable[[int], int], n: int) -> float:
 
 def multiplicities(distinct: int, d: int, seeds: int, copies: int) -> float:
     """N = distinct · copies records held as distinct ones with counts, over those alone."""
-    database, params = forms.logistic_inputs(distinct, d, seeds)
+    database, params = kernel.logistic_inputs(distinct, d, seeds)
     counted = databases.counted(database, np.full(distinct, copies))
-    gradient = forms.batched(forms.logistic_problem())
+    gradient = kernel.batched(kernel.logistic_problem())
     return best_ratio(
         lambda: gradient(params, counted), lambda: gradient(params, database), repeats=15
     )
@@ -144,7 +136,7 @@ def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
 
     The requester picks rows by its coins, so that both streams ask for the same work.
     """
-    database, _ = forms.logistic_inputs(n, d, 1)
+    database, _ = kernel.logistic_inputs(n, d, 1)
     curator = _curator()
 
     def stream(requester: dd.Requester, overlay: bool) -> Callable:
@@ -158,7 +150,7 @@ def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
 
 def overlay_bytes(n: int, d: int, seeds: int, requests: int) -> int:
     """Bytes of the database's state for all seeds: one base; for each seed what is left, slots."""
-    database, _ = forms.logistic_inputs(n, d, 1)
+    database, _ = kernel.logistic_inputs(n, d, 1)
     slots = jax.eval_shape(lambda rows: databases.overlay(rows, requests), database)
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(database))
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(slots))
@@ -167,52 +159,43 @@ def overlay_bytes(n: int, d: int, seeds: int, requests: int) -> int:
 
 def request_overhead(n: int, d: int, requests: int, delete_steps: int = 50) -> tuple[float, float]:
     """Share of a request's time beyond its noisy steps, and beyond their gradients; one seed."""
-    database, params = forms.logistic_inputs(n, d, 1)
+    database, params = kernel.logistic_inputs(n, d, 1)
     stream = jax.jit(
         _release(_curator(0, delete_steps), _fixed(database, requests), requests, False)
     )
-    noisy, plain = (_steps(delete_steps * requests, noise) for noise in (forms.NOISE, None))
+    steps = delete_steps * requests
+    noisy = jax.jit(kernel.noisy_run(kernel.logistic_problem(), steps))
+    plain = jax.jit(_plain_steps(steps))
     calls = {
         "stream": lambda: stream(jax.random.key(0), database),
         "noisy": lambda: noisy(jax.random.key(0), params[0], database),
         "plain": lambda: plain(jax.random.key(0), params[0], database),
     }
-    seconds = _best_times(calls, repeats=2)
+    seconds = kernel.best_times(calls, repeats=2)
     stream_seconds = seconds["stream"]
     return stream_seconds / seconds["noisy"] - 1, stream_seconds / seconds["plain"] - 1
 
 
-def _steps(num_steps: int, noise: float | None) -> Callable:
-    """`(key, params, database) -> params` after steps of one model, in the curator's form."""
-    problem = forms.logistic_problem()
+def _plain_steps(num_steps: int) -> Callable:
+    """`kernel.noisy_run` without its noise: gradients and steps alone."""
+    problem = kernel.logistic_problem()
 
-    def noisy(key, params, database):
-        return dd.noisy_gd.run(
-            key,
-            params,
-            database,
-            problem,
-            step_size=forms.STEP_SIZE,
-            noise_variance=noise,
-            num_steps=num_steps,
-        )
-
-    def plain(key, params, database):
+    def run(key, params, database):
         del key
 
         def step(params, _):
-            return params - forms.STEP_SIZE * erm.gradient(problem, params, database), None
+            return params - kernel.STEP_SIZE * erm.gradient(problem, params, database), None
 
         return jax.lax.scan(step, params, None, num_steps)[0]
 
-    return jax.jit(plain if noise is None else noisy)
+    return run
 
 
 def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
     """The donated host loop over the scan, for one seed."""
-    database, _ = forms.logistic_inputs(n, d, 1)
+    database, _ = kernel.logistic_inputs(n, d, 1)
     curator = _curator(0, delete_steps)
-    loss = forms.logistic_problem().loss
+    loss = kernel.logistic_problem().loss
     edits = [dd.deletion(loss, database, [row]) for row in range(requests)]
     scan = jax.jit(_release(curator, _fixed(database, requests), requests, False))
 

@@ -61,7 +61,7 @@ def main(config: Config) -> int:
     # Before this process is pinned: another one inherits what it may use.
     apart = _two_cores() if len(available) > 1 else ()
     _pin(available, 1)
-    from experiments.bench import figure, run
+    from experiments.bench import run
 
     past = run.past_runs(config.history)
     result = run.benchmark(
@@ -71,7 +71,7 @@ def main(config: Config) -> int:
     )
     result["regressions"] = run.regressions(result, past)
     run.remember(config.history, result)
-    figure.draw(result, config.figure)
+    run.draw(result, config.figure)
     if config.json:
         print_json(result)
     else:

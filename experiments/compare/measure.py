@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 import dd_jax as dd
 from dd_jax import erm
-from dd_jax.attacks.catalogue import find as find_attack
+from dd_jax.attacks import find as find_attack
 from dd_jax.baselines import base
 from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 import dd_jax as dd
 from dd_jax import noisy_gd
@@ -24,9 +23,10 @@ from dd_jax.baselines.base import Constants, descend
 from dd_jax.baselines.perturbed_gd import Form
 from dd_jax.data import Dataset
 from dd_jax.guarantees import convex, renyi
+from dd_jax.intervals import mean_over_seeds
 from dd_jax.plans import conditions
 from dd_jax.requesters import fixed_stream, stack_edits
-from experiments import short_programs
+from experiments.cache import jit_small
 
 # Requests that one pass serves where every release is private by itself.
 LAZY_REQUESTS = 10
@@ -407,7 +407,7 @@ def _over(one, key, choices, seeds: int, data: Dataset) -> np.ndarray:
     count = len(jax.tree.leaves(choices)[0])
     keys = jax.random.split(key, (count, seeds))
     over_seeds = jax.vmap(one, (0, None, None, None))
-    run = short_programs.jit(jax.vmap(over_seeds, (0, 0, None, None)), data.train.features.size)
+    run = jit_small(jax.vmap(over_seeds, (0, 0, None, None)), data.train.features.size)
     return np.asarray(run(keys, choices, data.train, data.test))
 
 
@@ -497,19 +497,18 @@ def _choose(name: str, floor: float, results: dict[str, np.ndarray]) -> Choice:
     fits = usable & (means >= floor)
     costs = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -means, np.inf)
     place = int(np.argmin(costs))
-    centre = float(means[place])
-    half = float(stats.t.isf(0.025, values.shape[1] - 1) * stats.sem(values[place]))
+    accuracy = mean_over_seeds(values[place], 0.95)
     return Choice(
         name=name,
         system=system,
         noise=math.nan if system.passes is None else float(results["noise"][place]),
         passes=float(passes[place]),
         gradients=float(passes[place] * results["n"]),
-        accuracy=centre,
-        low=centre - half,
-        high=centre + half,
+        accuracy=float(accuracy.value),
+        low=float(accuracy.low),
+        high=float(accuracy.high),
         within=bool(fits.any()),
-        decided=not centre - half < floor <= centre + half,
+        decided=not bool(accuracy.low < floor <= accuracy.high),
     )
 
 

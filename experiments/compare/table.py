@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from dd_jax import files
 from dd_jax.cli import style
 from dd_jax.cli.output import json_text
 from dd_jax.intervals import Estimate, Mean
-from dd_jax.sweeps import store
 from experiments.compare.measure import (
     ADVERSARIES,
     BEYOND,
@@ -318,7 +318,7 @@ def write(
     results.mkdir(parents=True, exist_ok=True)
     targets = {results / f"{name}.{suffix}": content for suffix, content in contents.items()}
     for target, content in targets.items():
-        store.place(target, content)
+        files.place(target, content)
     return [str(target) for target in targets]
 
 

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from dd_jax import attacks, losses
 from dd_jax.attacks import password, recoding
 from dd_jax.attacks.game import play
-from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
-from dd_jax.attacks.recoding_law import L2, LIPSCHITZ
+from dd_jax.attacks.necessity import REMEMBERS, RETRAINS
+from dd_jax.attacks.recoding import L2, LIPSCHITZ
 from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.cli import style
 from dd_jax.erm import Problem

@@ -93,7 +93,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
 def _releases(key, config: Config, plan: Plan, single_index: bool, runner: Runner):
     """Models after each of the requests in both worlds, (requests, seeds, 2) each."""
     form, case = attack.shape(single_index=single_index), attack.problem(single_index=single_index)
-    schedule = Schedule(*(getattr(plan, name) for name in Schedule._fields))
+    schedule = Schedule.of(plan)
     database, other = attack.database(form, plan.n), attack.alternative(form)
     null = dd.deletion(case.loss, database, [attack.TARGET_ROW]).record
     fn = functools.partial(

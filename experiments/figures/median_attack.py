@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dd_jax.attacks import against_games as games
 from dd_jax.attacks import against_noisy_gd as noisy
 from dd_jax.attacks import median
 from dd_jax.audit.samples import trials
@@ -122,8 +121,8 @@ def _noisy_gd(key, config: Config, confidence: float) -> dict[str, np.ndarray]:
             for observed in (0, 1)
         ]
         place_key = jax.random.fold_in(key, place)
-        pair = noisy.releases(place_key, cases[1], games.COPY, config.gd_seeds)
-        found.append(noisy.sign_attack(pair, games.COPY, confidence))
+        pair = noisy.releases(place_key, cases[1], noisy.COPY, config.gd_seeds)
+        found.append(noisy.sign_attack(pair, noisy.COPY, confidence))
         bounds.append([noisy.certified(case, config.order)[0] for case in cases])
     fixed, certified = np.array(bounds).T
     return measured.columns(COPIES, found) | {

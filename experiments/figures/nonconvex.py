@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, PyTree
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 import dd_jax as dd
 from dd_jax import erm
@@ -28,6 +27,7 @@ from dd_jax.intervals import mean_over_seeds
 from dd_jax.oracles import grid as oracle
 from dd_jax.plans import Plan
 from experiments.cache import Runner
+from experiments.measured import verdict
 from experiments.page import Table
 
 TITLE = "Deletion without convexity: the Gibbs law, its bounds and their price"
@@ -199,31 +199,29 @@ class CertifiedRun(NamedTuple):
     delete_steps: int
 
     @property
-    def _constants(self) -> tuple[float, float, float, float, float, int, int]:
-        return (self.order, L2, SMOOTHNESS, BOUND, self.noise_variance, self.n, self.dim)
+    def _problem(self) -> nonconvex.Bounded:
+        return _bounded(self.n, self.dim, self.order)
 
     def bound(self, form: str, learn_steps, delete_steps, request: int):
         """Bound on R_q to the Gibbs law after learning (request 0) or one deletion (1)."""
-        arguments = (*self._constants, self.step_size, learn_steps, delete_steps)
-        if form == "paper":
-            return nonconvex.deletion_nonconvex_paper(*arguments, request=request)
-        return nonconvex.deletion_nonconvex_tuned(*arguments, request=request, form=form)
+        run = (self.noise_variance, self.step_size, learn_steps, delete_steps)
+        return nonconvex.PROOFS[form].deletion(self._problem, *run, request=request)
 
     def steps(self, form: str) -> tuple[float, float]:
         """(K_L, K_U) that a form needs for its budget at this step size."""
-        arguments = (*self._constants, self.eps_dd)
-        if form == "paper":
-            found = nonconvex.settings_nonconvex_paper(*arguments, step_size=self.step_size)
-        else:
-            options: Any = {"step_size": self.step_size, "form": form}
-            found = nonconvex.settings_nonconvex_tuned(*arguments, **options)
+        run = (self.noise_variance, self.eps_dd, self.step_size)
+        found = nonconvex.PROOFS[form].settings(self._problem, *run)
         return max(1.0, found.learn_steps), max(1.0, found.delete_steps)
+
+
+def _bounded(n: int, dim: int, order: float) -> nonconvex.Bounded:
+    """The problem as the bounds take it."""
+    return nonconvex.Bounded(order, LIPSCHITZ, L2, SMOOTHNESS, BOUND, n, dim)
 
 
 def certified_run(n: int, dim: int, order: float, eps_dd: float, noise: float) -> CertifiedRun:
     """The paper's step size and steps for a deletion budget."""
-    constants = (order, L2, SMOOTHNESS, BOUND, noise, n, dim, eps_dd)
-    found = nonconvex.settings_nonconvex_paper(*constants)
+    found = nonconvex.settings_nonconvex_paper(_bounded(n, dim, order), noise, eps_dd)
     steps = int(found.learn_steps), int(found.delete_steps)
     return CertifiedRun(n, dim, order, eps_dd, noise, found.step_size, *steps)
 
@@ -514,10 +512,6 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     ]
 
 
-def _holds(held) -> str:
-    return "holds" if np.all(held) else "FAILS"
-
-
 def _divergence_table(config: Config, results: dict[str, np.ndarray]) -> Table:
     """R_q at the first and last step shown of each phase; verdicts are over all steps."""
     rows = []
@@ -533,7 +527,7 @@ def _divergence_table(config: Config, results: dict[str, np.ndarray]) -> Table:
             held.append(table["between"] <= table["sum"])
             for place in (0, -1):
                 cells = (table[name][place] for name in ("exact", *FORMS, "between", "sum"))
-                rows.append([dim, noise, phase, steps[place], *cells, _holds(held)])
+                rows.append([dim, noise, phase, steps[place], *cells, verdict(not np.all(held))])
     bounds = (f"{form} bound" for form in FORMS)
     neighbours = ("between neighbours", "run sum bound", "verdict")
     columns = ("d", "σ²", "phase", "steps", "from the Gibbs law", *bounds, *neighbours)
@@ -561,10 +555,13 @@ def _risk_table(config: Config, results: dict[str, np.ndarray]) -> Table:
             *(below.max() if below.size else None for below in useful),
         ),
     ]
-    rows = [(*row, _holds((exact <= mended) & (exact <= stated))) for row in rows]
+    held = np.all((exact <= mended) & (exact <= stated))
+    rows = [(*row, verdict(not held)) for row in rows]
     for dim in range(1, len(config.noises) + 1):
         learned, bounds = results[f"d = {dim}: risk"][0], results[f"d = {dim}: risk bound"]
-        rows.append((f"learned model, d = {dim}", learned, *bounds, _holds(learned <= bounds)))
+        rows.append(
+            (f"learned model, d = {dim}", learned, *bounds, verdict(np.any(learned > bounds)))
+        )
     return Table("Excess risk", ("what", "exact", "E3", "paper", "verdict"), rows)
 
 
@@ -586,10 +583,10 @@ def _run_table(config: Config, results: dict[str, np.ndarray]) -> Table:
     if "network: objective" in results:
         mean, low, high = mean_over_seeds(results["network: objective"][:, 0], 0.95)
         worse, better = "worse than the model 0", "better than the model 0"
-        verdict = worse if low > 0 else better if high < 0 else "not told from the model 0"
+        words = worse if low > 0 else better if high < 0 else "not told from the model 0"
         accuracy, best = results["network: accuracy"].mean(axis=0), results["network: best"]
         steps = results["network, sharp: run"][:2]
-        rows = [(config.network_noise, *steps, mean, low, high, best, *accuracy, verdict)]
+        rows = [(config.network_noise, *steps, mean, low, high, best, *accuracy, words)]
     objective = ("objective learned", "95% low", "95% high", "best found")
     accuracy = ("accuracy learned", "after the deletion", "verdict")
     return Table(
@@ -716,9 +713,7 @@ def _draw_network(axis: Axes, config: Config, results: dict[str, np.ndarray]) ->
     axis.plot([config.network_noise] * 2, ran, "*", color=style.BLACK, ms=11, label="run here")
     axis.set(xscale="log", yscale="log", xlabel="noise σ²", ylabel="certified steps")
     axis.set_title(f"bounded network, d = {config.hidden * FEATURES}: the price", fontsize=10)
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    style.plain_log_ticks(axis.xaxis)
     axis.legend(fontsize=8, handlelength=3.5)
     seconds = float(results["network: seconds per step"])
     there_and_back: Any = (lambda steps: steps * seconds, lambda time: time / seconds)

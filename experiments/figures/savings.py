@@ -27,7 +27,7 @@ from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees.risk import delete_steps_convex_paper, excess_risk_convex_paper
 from dd_jax.intervals import mean_over_seeds
 from dd_jax.requesters import fixed_stream
-from experiments.cache import Runner
+from experiments.cache import Runner, jit_small
 from experiments.page import Table
 
 TITLE = "What an edit saves, against retraining"
@@ -74,8 +74,6 @@ PANELS = {"n": "n", "constant": "n, constant α", "d": "d", "epsilon": "ε", "r"
 # A residual that no model within reach can bring below Huber's threshold.
 FAR_LABEL = 100.0
 MOST_STEPS = 300
-# Below so many numbers in a database code that is ready sooner beats code that runs faster.
-LONG = 200_000
 
 
 @dataclass(frozen=True)
@@ -361,8 +359,7 @@ def measure(
         edited = excess_risk(target, releases[-1], curator.database)
         return again, spent[1:], excess_risk(target, learned, records), edited
 
-    quick = {"xla_backend_optimization_level": "0"}
-    run = jax.jit(one, compiler_options=quick if target.n * target.dim < LONG else None)
+    run = jit_small(one, target.n * target.dim)
     records = database(target)
     found = [
         jax.tree.map(np.asarray, run(jax.random.fold_in(key, seed), records))

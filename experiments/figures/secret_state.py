@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from dd_jax import attacks, noisy_gd
 from dd_jax.attacks.against_noisy_gd import shadow_attack
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED, ROUNDING
-from dd_jax.audit import controls_mutants as mutants
-from dd_jax.audit import controls_settings as settings
+from dd_jax.audit import controls, mutants
 from dd_jax.cli import style
 from dd_jax.ensemble import Pair
 from dd_jax.guarantees import inference, renyi
@@ -65,10 +64,10 @@ class Config:
     seed: int = 0
 
     @property
-    def setting(self) -> settings.Setting:
+    def setting(self) -> controls.ControlSetting:
         """Noisy-GD with the linear loss; the observer sees every release from the deletion on."""
-        seen = tuple(range(1, settings.NUM_REQUESTS + 1))
-        return settings.Setting(rate=0.1, eps_dp=self.gd_eps_dp, seen=seen)
+        seen = tuple(range(1, controls.NUM_REQUESTS + 1))
+        return controls.ControlSetting(rate=0.1, eps_dp=self.gd_eps_dp, seen=seen)
 
 
 FULL = Config(requests=(1, 2, 3), releases=10_000, seeds=5_000, gd_seeds=100_000)
@@ -101,12 +100,12 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
         key = jax.random.fold_in(gd_key, place)
         pair = config.setting.sample(key, config.gd_seeds, make)
         estimates = [
-            shadow_attack(_first(pair, m), simultaneous(each, settings.NUM_REQUESTS))
+            shadow_attack(_first(pair, m), simultaneous(each, controls.NUM_REQUESTS))
             for m in config.setting.seen
         ]
         results |= measured.columns(name, estimates) | {f"{name} exact": exact(config, name)}
     eps = config.setting.certificate().eps_dd_request
-    mu = renyi.gdp_from_linear_renyi(settings.ORDER, eps)
+    mu = renyi.gdp_from_linear_renyi(controls.ORDER, eps)
     return results | {"certified": np.array(inference.advantage_gdp(mu))}
 
 
@@ -133,7 +132,7 @@ def exact(config: Config, name: str) -> np.ndarray:
         plan.learn_steps + plan.delete_steps,
     )
     shift = linear.mean_shift(
-        settings.CLIP_NORM,
+        controls.CLIP_NORM,
         plan.problem.l2,
         plan.n,
         plan.step_size,

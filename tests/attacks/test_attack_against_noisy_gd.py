@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dd_jax.attacks import against_games as games
 from dd_jax.attacks import against_noisy_gd as against
 from dd_jax.attacks import find
 from dd_jax.ensemble import Pair
@@ -23,12 +22,12 @@ def test_there_are_enough_configurations_and_few_games_to_compile():
     assert {s.observed for s in settings} == {0, 1, 2, 3}
     assert {s.edits for s in settings} == {1, 2, N - 1}
     assert len({s.condition for s in settings}) == 3
-    cases = [against.make_case(name, s, N, 2.0) for s in settings for name in games.FAMILIES]
+    cases = [against.make_case(name, s, N, 2.0) for s in settings for name in against.FAMILIES]
     assert len({case.moves for case in cases}) == len(against.REQUESTERS)
 
 
 @pytest.mark.parametrize("index", [0, 13, 30, 47])
-@pytest.mark.parametrize("name", games.FAMILIES)
+@pytest.mark.parametrize("name", against.FAMILIES)
 def test_the_certificate_is_the_optimal_one_for_these_budgets(index, name):
     setting = against.configurations(N)[index]
     case = against.make_case(name, setting, N, 2.0)
@@ -40,11 +39,11 @@ def test_the_certificate_is_the_optimal_one_for_these_budgets(index, name):
     assert tightest <= bound * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", games.FAMILIES)
+@pytest.mark.parametrize("name", against.FAMILIES)
 def test_the_target_and_its_opposite_have_opposite_gradients(name):
-    family = games.FAMILIES[name]
+    family = against.FAMILIES[name]
     database = family.database(N)
-    target = jax.tree.map(lambda leaf: leaf[games.TARGET_ROW], database)
+    target = jax.tree.map(lambda leaf: leaf[against.TARGET_ROW], database)
     opposite = jax.tree.map(lambda leaf: leaf[0], family.opposite().record)
     null = jax.tree.map(lambda leaf: leaf[0], family.encode(jnp.zeros(1)))
     slope = jax.grad(family.loss.value)
@@ -56,7 +55,9 @@ def test_the_target_and_its_opposite_have_opposite_gradients(name):
 
 def acts(strategy, releases, *, edits=2, deletion=3, n=6):
     """Rows and weights of every request, for a requester shown these releases."""
-    requester = games.requester(games.FAMILIES["linear"], n, edits, deletion, jnp.int32(strategy))
+    requester = against.requester(
+        against.FAMILIES["linear"], n, edits, deletion, jnp.int32(strategy)
+    )
     memory, requests = requester.init(jax.random.key(0)), []
     for request in range(1, deletion + 1):
         shown = releases[request - 1]
@@ -68,22 +69,22 @@ def acts(strategy, releases, *, edits=2, deletion=3, n=6):
 
 
 def test_recoding_writes_the_sign_of_all_it_saw_and_the_target_goes_last():
-    first, second, third = acts(games.RECODING, [-0.1, 0.3, None])
+    first, second, third = acts(against.RECODING, [-0.1, 0.3, None])
     assert first == ([1, 2], [-1.0, -1.0])
     assert second == ([3, 4], [1.0, 1.0])
     assert third == ([0, 1], [0.0, 1.0])
 
 
 def test_necessity_writes_one_row_and_the_blind_one_nothing():
-    first, second, _ = acts(games.NECESSITY, [-0.1, 0.3, None])
+    first, second, _ = acts(against.NECESSITY, [-0.1, 0.3, None])
     assert first == ([1, 2], [-1.0, 0.0])
     assert second == ([3, 4], [0.0, 0.0])
-    for _, weights in acts(games.BLIND, [-0.1, 0.3, None]):
+    for _, weights in acts(against.BLIND, [-0.1, 0.3, None]):
         assert weights == [0.0, 0.0]
 
 
 def test_the_median_like_requester_copies_the_first_release():
-    first, second, third = acts(games.COPY, [-0.1, 0.3, None])
+    first, second, third = acts(against.COPY, [-0.1, 0.3, None])
     assert first[1] == second[1] == pytest.approx([-0.6, -0.6])
     assert 0 not in first[0] + second[0]
     assert third[0][0] == 0
@@ -92,7 +93,7 @@ def test_the_median_like_requester_copies_the_first_release():
 
 @pytest.mark.parametrize(("seen", "left"), [(0.1, -1.0), (-0.1, 1.0)])
 def test_the_exposed_group_leaves_and_the_other_is_there(seen, left):
-    first, second, third = acts(games.GROUP, [seen, -seen, None])
+    first, second, third = acts(against.GROUP, [seen, -seen, None])
     # Odd rows are +x, even ones -x; only φ_0 counts, and the target goes last.
     weights = {1: max(left, 0.0), 2: min(left, 0.0)}
     assert first == ([1, 2], [weights[1], weights[2]])
@@ -104,8 +105,8 @@ def test_the_exposed_group_leaves_and_the_other_is_there(seen, left):
 def test_the_group_that_left_is_the_one_the_release_leans_away_from():
     positive = np.arange(100)[:, None] < np.array([[80]])
     pair = Pair(np.where(positive, 1.0, -1.0), np.where(positive, -1.0, 1.0))
-    assert against.sign_attack(pair, games.RECODING, 0.9).value == pytest.approx(0.6)
-    assert against.sign_attack(pair, games.GROUP, 0.9).value == pytest.approx(-0.6)
+    assert against.sign_attack(pair, against.RECODING, 0.9).value == pytest.approx(0.6)
+    assert against.sign_attack(pair, against.GROUP, 0.9).value == pytest.approx(-0.6)
 
 
 def test_the_shadow_test_is_judged_on_runs_it_was_not_fitted_on():
@@ -148,7 +149,7 @@ def test_all_intervals_share_the_risk(monkeypatch):
 def test_a_limit_above_either_bound_counts_against_us(bounds):
     estimates = {"likelihood ratio": advantage(90, 10, 100, 0.9)}
     beaten = against.Scores(against.configurations(N)[0], estimates, *bounds, 0.8)
-    claim, control, _ = against._findings(find("noisy-gd"), [beaten], [beaten])
+    claim, control, _ = against._findings([beaten], [beaten])
     assert claim.refuted
     assert claim.claim.owner == "ours"
     assert control.refuted == (bounds[0] < 0.5)
@@ -175,7 +176,7 @@ def _half_the_noise_would_count_against_us():
     setting = against.configurations(N)[15]
     assert (setting.observed, setting.edits, setting.eps_dp) == (1, N - 1, 4.0)
     weak = against.score(jax.random.key(1), setting, N, 2.0, 4_096, 1 - 1e-5, noise=0.5)
-    assert against._findings(find("noisy-gd"), [weak], [weak])[0].refuted
+    assert against._findings([weak], [weak])[0].refuted
     # So has the group that left: its traces outlast the deletion.
     assert weak.estimates["re-encoding"].low > weak.certified
     # The shadow test, on the loss without a closed form, has learned something too.

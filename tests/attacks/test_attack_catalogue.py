@@ -1,27 +1,27 @@
 """Every attack has a run function that fits its defaults, a page, and a place in the index."""
 
-import importlib
 import inspect
 import pathlib
 import subprocess
 import sys
+import typing
 
 import jax
 import pytest
 
 from dd_jax.attacks import ATTACKS, AttackResult, Claim, Estimate, Finding, find
-from dd_jax.attacks.result import exact_law_finding, row
+from dd_jax.attacks.attack import exact_law, row
 from dd_jax.errors import InputError
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs" / "attacks"
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_the_run_function_takes_exactly_the_defaults(attack):
-    module = importlib.import_module(f"dd_jax.attacks.{attack.module}")
-    parameters = inspect.signature(getattr(module, attack.function)).parameters
-    assert list(parameters)[:2] == ["key", "attack"]
-    assert set(list(parameters)[2:]) == set(attack.defaults)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_each_attack_is_found_under_its_name_and_plays_its_own_settings(name):
+    attack = find(name)
+    assert attack.name == name
+    assert list(inspect.signature(attack.play).parameters) == ["key", "settings"]
+    assert typing.get_type_hints(attack.play)["settings"] is attack.settings
     assert {"seeds", "confidence"} <= set(attack.defaults)
 
 
@@ -70,7 +70,7 @@ def estimate(low, high):
 
 
 def result(*findings):
-    return AttackResult("a", "advantage", estimate(0.2, 0.4), 0.1, "at most", findings)
+    return AttackResult("advantage", estimate(0.2, 0.4), 0.1, "at most", findings)
 
 
 def test_only_our_own_refuted_claim_counts_against_us():
@@ -96,16 +96,16 @@ def test_only_our_own_refuted_claim_counts_against_us():
     ("value", "refuted"), [(0.2, False), (0.3, False), (0.4, False), (0.19, True), (0.41, True)]
 )
 def test_an_exact_law_is_refuted_by_an_interval_that_misses_it(value, refuted):
-    finding = exact_law_finding("law", "here", [(estimate(0.2, 0.4), value)])
+    finding = exact_law("law", "here", [(estimate(0.2, 0.4), value)])
     assert finding.refuted == refuted
     assert finding.claim.owner == "ours"
-    forgiven = exact_law_finding("law", "here", [(estimate(0.2, 0.4), value)], rounding=0.02)
+    forgiven = exact_law("law", "here", [(estimate(0.2, 0.4), value)], rounding=0.02)
     assert not forgiven.refuted
 
 
 def test_a_missed_value_is_named():
     pairs = [(estimate(0.2, 0.4), 0.3), (estimate(0.2, 0.4), 0.5)]
-    assert exact_law_finding("law", "here", pairs).evidence == (
+    assert exact_law("law", "here", pairs).evidence == (
         "1 of 2 intervals contain the computed value; 0.5 is outside [0.2, 0.4]"
     )
 

@@ -89,7 +89,7 @@ def test_the_library_refuses_the_first_and_certifies_the_second():
 
 
 def test_a_certificate_that_was_issued_counts_against_us():
-    issued = clipping._findings(find("clipping"), {}, {}, {}, {}, "")[2]
+    issued = clipping._findings({}, {}, {}, {}, "")[2]
     assert issued.refuted
     assert issued.claim.owner == "ours"
 
@@ -106,11 +106,11 @@ def test_either_release_refutes_and_the_twin_is_held_to_the_tight_bounds(lows):
     stated = {clipping.LEARNED: 1.0, clipping.DELETED: 0.1}
     tight = {clipping.LEARNED: 0.5, clipping.DELETED: 0.05}
     claims = clipping._findings(
-        find("clipping"), shown(*lows), shown(*np.multiply(lows, 0.6)), stated, tight, "refused"
+        shown(*lows), shown(*np.multiply(lows, 0.6)), stated, tight, "refused"
     )
     assert [finding.refuted for finding in claims] == [True, True, False]
     claims = clipping._findings(
-        find("clipping"), shown(*np.multiply(lows, 0.6)), shown(0, 0), stated, tight, "refused"
+        shown(*np.multiply(lows, 0.6)), shown(0, 0), stated, tight, "refused"
     )
     assert [finding.refuted for finding in claims] == [lows[1] > 0, False, False]
 

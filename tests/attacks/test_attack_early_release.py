@@ -9,7 +9,7 @@ from dd_jax.errors import InputError
 from dd_jax.losses import tanh_margin
 
 PROBLEM = Problem(tanh_margin(), 1.0)
-PLAN = early_release.make_plan(PROBLEM, 20_000, 2.0, 1.0, 0.3)
+PLAN = early_release.make_plan(PROBLEM, early_release.EarlySettings())
 
 
 def test_a_bit_of_an_early_release_leaves_the_gibbs_law():

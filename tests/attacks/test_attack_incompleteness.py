@@ -60,7 +60,7 @@ def test_the_check_of_epsilon_zero_has_power():
     assert np.all((releases >= 6) & (releases < 12))
     assert len(np.unique(releases)) == 50
     estimates = advantages(releases > 0, releases < 0, 0.9)
-    finding = incompleteness._findings(find("fixed-model"), estimates, releases)[1]
+    finding = incompleteness._findings(incompleteness.FIXED_MODEL.claim, estimates, releases)[1]
     assert finding.refuted
     assert finding.claim.owner == "ours"
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 import dd_jax as dd
 from dd_jax.attacks import find, necessity
-from dd_jax.attacks.necessity_curators import (
+from dd_jax.attacks.necessity import (
     CURATORS,
     REMEMBERS,
     RETRAINS,
@@ -148,7 +148,7 @@ def judged(implied=0.1, **changes):
     }
     for curator, fields in changes.items():
         measured[curator] = measured[curator]._replace(**fields)
-    findings = necessity._findings(find("necessity"), measured, truth, implied, 1.0)
+    findings = necessity._findings(measured, truth, implied, 1.0)
     return [finding.refuted for finding in findings]
 
 

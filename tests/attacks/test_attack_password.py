@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import deleting
 
 from dd_jax.attacks import find, password
 from dd_jax.errors import InputError
@@ -20,7 +21,7 @@ def model(phase, value):
 
 def outputs(database, edit, state, coins=40):
     keys = jax.random.split(jax.random.key(5), coins)
-    delete = password.mechanism(7).delete
+    delete = deleting(password.mechanism(7))
     return jax.vmap(lambda key: delete(key, database, edit, state))(keys)
 
 
@@ -80,7 +81,7 @@ def test_a_blind_requester_beyond_the_bound_counts_against_us():
     seen = Estimate(1.0, 0.99, 1.0, 100, 0.9)
     for low, refuted in ((0.21, True), (0.19, False)):
         blind = Estimate(0.3, low, 0.4, 100, 0.9)
-        finding = password._findings(find("password"), seen, blind, 0.2, 4)[1]
+        finding = password._findings(seen, blind, 0.2, 4)[1]
         assert finding.refuted == refuted
         assert finding.claim.owner == "ours"
 

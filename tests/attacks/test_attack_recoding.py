@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import dd_jax as dd
-from dd_jax.attacks import find, recoding, recoding_law
+from dd_jax.attacks import find, recoding
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate, advantage
 
@@ -50,14 +50,14 @@ def test_shown_nothing_it_writes_nothing():
 
 @pytest.mark.parametrize(("present", "deleted"), [(0, 22), (0, 500), (22, 0), (500, 0)])
 def test_the_law_is_a_law_and_mirrors_itself(present, deleted):
-    law = recoding_law.law(PLAN, present, deleted)
+    law = recoding.law(PLAN, present, deleted)
     for side in (1, -1):
         assert law.probability(side, EVERYWHERE) == pytest.approx(1)
     assert law.probability(1, POSITIVE) == pytest.approx(1 - law.probability(-1, POSITIVE))
 
 
 def test_the_limits_are_a_coin_and_a_coin_on_top_of_epsilon_dp():
-    gone, stays = recoding_law.law(PLAN, 0, 500), recoding_law.law(PLAN, 500, 0)
+    gone, stays = recoding.law(PLAN, 0, 500), recoding.law(PLAN, 500, 0)
     assert gone.advantage(POSITIVE) == pytest.approx(2 * stats.norm.cdf(0.5) - 1, abs=1e-4)
     assert recoding.exact_renyi(PLAN, 2.0, 0, 500) == pytest.approx(0.523, abs=1e-3)
     assert recoding.exact_renyi(PLAN, 2.0, 500, 0) == pytest.approx(1.523, abs=1e-3)
@@ -82,12 +82,12 @@ def test_bounds_for_one_release_seen():
 def test_half_the_noise_would_break_the_certificate():
     half = replace(PLAN, noise_variance=PLAN.noise_variance / 2, init_variance=0.0)
     certified = recoding.bounds(PLAN, 2.0).certified
-    assert recoding_law.law(half, 0, 500).advantage(POSITIVE) > certified["is deleted"][1] + 0.1
+    assert recoding.law(half, 0, 500).advantage(POSITIVE) > certified["is deleted"][1] + 0.1
 
 
 def test_the_largest_epsilon_still_has_a_law():
     plan = recoding.make_plan(20, 1.01, recoding.LARGEST_EPSILON)
-    law = recoding_law.law(plan, 100, 0)
+    law = recoding.law(plan, 100, 0)
     assert law.coin() < 1
     assert 0.99 < law.advantage(law.staying_test()) <= 1 + 1e-6
 
@@ -104,9 +104,9 @@ def test_any_release_beyond_its_certificate_counts_against_us(place, low, renyi_
     limits = recoding.bounds(PLAN, 2.0)
     targets = ["is deleted", "is deleted", "stays"]
     quiet = [found(target, 0.0, 0.0) for target in targets]
-    assert not recoding._findings(find("recoding"), quiet, limits)[2].refuted
+    assert not recoding._findings(quiet, limits)[2].refuted
     quiet[place] = found(targets[place], low, renyi_low)
-    finding = recoding._findings(find("recoding"), quiet, limits)[2]
+    finding = recoding._findings(quiet, limits)[2]
     assert finding.refuted
     assert finding.claim.owner == "ours"
 

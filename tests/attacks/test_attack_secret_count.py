@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import dd_jax as dd
-from dd_jax.attacks import find, laplace, secret_count
+from dd_jax.attacks import find, secret_count
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.errors import InputError
 from dd_jax.intervals import advantage
@@ -15,7 +15,9 @@ from dd_jax.intervals import advantage
 
 @pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0, 2_000.0])
 def test_one_release_in_closed_form(shift):
-    assert laplace.optimal_advantage([shift]) == pytest.approx(1 - np.exp(-shift / 2), abs=1e-5)
+    assert secret_count.optimal_advantage([shift]) == pytest.approx(
+        1 - np.exp(-shift / 2), abs=1e-5
+    )
 
 
 def test_two_releases_by_quadrature():
@@ -27,7 +29,7 @@ def test_two_releases_by_quadrature():
     grid = np.linspace(-14, 15, 2901)
     values = gap(grid[:, None], grid[None, :])
     expected = integrate.simpson(integrate.simpson(values, x=grid), x=grid)
-    assert laplace.optimal_advantage([1.0, 0.4]) == pytest.approx(expected, abs=2e-5)
+    assert secret_count.optimal_advantage([1.0, 0.4]) == pytest.approx(expected, abs=2e-5)
 
 
 def test_many_equal_releases_approach_the_normal_limit():
@@ -35,32 +37,32 @@ def test_many_equal_releases_approach_the_normal_limit():
     shift, many = 0.02, 10_000
     divergence = many * (np.exp(-shift) - 1 + shift)
     expected = 2 * stats.norm.cdf(np.sqrt(divergence / 2)) - 1
-    got = laplace.optimal_advantage(np.full(many, shift))
+    got = secret_count.optimal_advantage(np.full(many, shift))
     assert got == pytest.approx(expected, abs=3e-3)
 
 
 def test_no_shift_no_advantage():
-    assert laplace.optimal_advantage([]) == laplace.optimal_advantage([0.0, 0.0]) == 0.0
+    assert secret_count.optimal_advantage([]) == secret_count.optimal_advantage([0.0, 0.0]) == 0.0
 
 
 def test_as_stated_the_best_test_is_bounded_for_any_number_of_releases():
     values = {
-        m: laplace.optimal_advantage(secret_count.known_shifts(AS_STATED, 1, m))
+        m: secret_count.optimal_advantage(secret_count.known_shifts(AS_STATED, 1, m))
         for m in (1, 300, 3_000, 10_000)
     }
     assert 0.43 <= values[3_000] <= 0.50
     assert values[3_000] < values[10_000] < values[3_000] + 2e-4
-    limit = values[3_000] + laplace.advantage_beyond(3_000, 1.0)
+    limit = values[3_000] + secret_count.advantage_beyond(3_000, 1.0)
     assert values[10_000] < limit < 0.47
     # The cap is a true one: what lies beyond J never adds more.
-    assert values[10_000] - values[300] < laplace.advantage_beyond(300, 1.0)
-    later = laplace.optimal_advantage(secret_count.known_shifts(AS_STATED, 10, 3_000))
+    assert values[10_000] - values[300] < secret_count.advantage_beyond(300, 1.0)
+    later = secret_count.optimal_advantage(secret_count.known_shifts(AS_STATED, 10, 3_000))
     assert later == pytest.approx(0.128, abs=1e-3)
 
 
 def test_repaired_the_best_test_wins():
     def value(step, releases):
-        return laplace.optimal_advantage(secret_count.known_shifts(REPAIRED, step, releases))
+        return secret_count.optimal_advantage(secret_count.known_shifts(REPAIRED, step, releases))
 
     assert 0.97 <= value(1, 100) <= 0.99
     assert value(1, 1_000) > 0.9999
@@ -94,16 +96,10 @@ def test_the_count_follows_the_database():
     assert curator.database[0] == 0
 
 
-def options(**changes):
-    defaults = find("secret-count").defaults
-    return {**defaults, **changes}
-
-
 @pytest.mark.slow
 def test_as_stated_measured_after_3000_releases_and_no_growth_after():
-    measured = secret_count.measure(
-        jax.random.key(1), AS_STATED, **options(seeds=1_024, releases=3_500)
-    )
+    settings = secret_count.CountSettings(seeds=1_024, releases=3_500)
+    measured = secret_count.measure(jax.random.key(1), AS_STATED, settings, 0.999)
     table = dict(zip(measured.checkpoints, measured.estimates, strict=True))
     # 0.464 is exact; an estimate's deviation is 0.02.
     assert 0.40 <= table[3_000].value <= 0.53
@@ -142,9 +138,7 @@ def test_a_log_ratio_above_epsilon_counts_against_us(epsilon, variant, kind):
     }
 
     def refuted(measured):
-        found = secret_count._findings(
-            find("secret-count"), measured[AS_STATED], measured[REPAIRED], epsilon, 0.5, 0.7
-        )
+        found = secret_count._findings(measured[AS_STATED], measured[REPAIRED], epsilon, 0.5, 0.7)
         assert found[2].claim.owner == "ours"
         return found[2].refuted
 
@@ -154,11 +148,8 @@ def test_a_log_ratio_above_epsilon_counts_against_us(epsilon, variant, kind):
 
 @pytest.mark.parametrize(("variant", "epsilon", "step"), [(AS_STATED, 4.0, 5), (REPAIRED, 0.3, 2)])
 def test_one_release_stays_within_epsilon_at_other_settings(variant, epsilon, step):
-    measured = secret_count.measure(
-        jax.random.key(2),
-        variant,
-        **options(seeds=1_024, releases=30, epsilon=epsilon, step=step),
-    )
+    settings = secret_count.CountSettings(seeds=1_024, releases=30, epsilon=epsilon, step=step)
+    measured = secret_count.measure(jax.random.key(2), variant, settings, 0.999)
     assert measured.ratio_to_retraining <= epsilon * (1 + 1e-6)
     assert measured.ratio_sampled <= epsilon * (1 + 1e-4)
     assert all(e.contains(x) for e, x in zip(measured.estimates, measured.theory, strict=True))

@@ -192,10 +192,10 @@ def test_the_retrained_curator_deals_anew(database, plain):
 @pytest.mark.parametrize("hits", [60, 80])
 def test_noise_that_leaves_the_rate_above_chance_hides_nothing(hits):
     estimates = [proportion(k, 100, 0.99) for k in (90, hits, 50, 50)]
-    findings = sisa._findings(find("sisa"), sisa.cases(2, 1.0), estimates)
+    findings = sisa._findings(sisa.cases(2, 1.0), estimates)
     assert [finding.refuted for finding in findings] == [True, hits == 80, False]
     drained = [proportion(k, 100, 0.99) for k in (55, 50, 50, 80)]
-    findings = sisa._findings(find("sisa"), sisa.cases(2, 1.0), drained)
+    findings = sisa._findings(sisa.cases(2, 1.0), drained)
     assert [finding.refuted for finding in findings] == [False, False, True]
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax.numpy as jnp
 import pytest
@@ -103,14 +104,15 @@ def fail(error):
 
 
 def test_an_error_of_the_program_is_not_a_refuted_claim(monkeypatch, capsys):
-    monkeypatch.setattr(sum_example, "run", fail(ZeroDivisionError("by nothing")))
+    broken = replace(sum_example.ATTACK, play=fail(ZeroDivisionError("by nothing")))
+    monkeypatch.setattr(sum_example, "ATTACK", broken)
     assert main(["attack", "sum"]) == 3
     error = capsys.readouterr().err
     assert error.startswith("Traceback")
     assert error.endswith(
         "dd-jax attack: internal error, no claim was judged: ZeroDivisionError: by nothing\n"
     )
-    monkeypatch.setattr(sum_example, "run", fail(MemoryError()))
+    monkeypatch.setattr(sum_example, "ATTACK", replace(broken, play=fail(MemoryError())))
     assert main(["attack", "sum"]) == 2
     assert capsys.readouterr().err == "dd-jax attack: out of memory; ask for a smaller run.\n"
 

@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax.audit import controls_mutants as mutants
+from dd_jax.audit import mutants
 from dd_jax.audit.claims import GaussianClaim, gates_for
-from dd_jax.audit.controls import CONTROLS, ControlRow, judge, run_controls
-from dd_jax.audit.controls_settings import (
+from dd_jax.audit.controls import (
+    CONTROLS,
     DELETE_STEPS,
     LEARN_STEPS,
     NUM_RECORDS,
+    ControlRow,
+    ControlSetting,
     Law,
-    Setting,
+    judge,
+    run_controls,
 )
 from dd_jax.audit.samples import paired
 from dd_jax.guarantees import convex, renyi
@@ -122,10 +125,10 @@ def certified_mu(setting, request=1):
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_the_certificate_is_attained_in_the_settings(rate):
-    setting = Setting(rate=rate)
+    setting = ControlSetting(rate=rate)
     law = setting.law()
     assert law.mean_difference / np.sqrt(law.variance) == pytest.approx(certified_mu(setting))
-    learned = Setting(rate=rate, seen=(0,)).law()
+    learned = ControlSetting(rate=rate, seen=(0,)).law()
     numbers = (2.0, 1.0, 1.0, setting.plan.noise_variance, NUM_RECORDS, rate, LEARN_STEPS, 0)
     assert learned.mean_difference**2 / learned.variance == pytest.approx(linear.renyi(*numbers))
     if rate == 0.5:
@@ -177,7 +180,7 @@ def test_reused_keys():
     # More noise than certified: only the exact law can object.
     assert variance > 1.5 * law.variance
 
-    learned = Setting(seen=(0,)).law()
+    learned = ControlSetting(seen=(0,)).law()
     undone = learned.mean_difference / np.sqrt(learned.variance)
     assert mu_of(CONTROLS["key reused at every request"])[0] == pytest.approx(undone, rel=0.05)
 
@@ -191,10 +194,10 @@ def test_stale_models_and_databases_keep_the_record():
     stale = CONTROLS["stale model"]
     assert mu_of(stale)[0] == pytest.approx(certified_mu(stale.setting), rel=0.1)
     database = CONTROLS["stale database"]
-    learned = Setting(seen=(0,)).law()
+    learned = ControlSetting(seen=(0,)).law()
     staying = learned.mean_difference / np.sqrt(learned.variance)
     assert mu_of(database)[0] == pytest.approx(staying, rel=0.05)
-    skipped, law = CONTROLS["last step skipped"], Setting().law()
+    skipped, law = CONTROLS["last step skipped"], ControlSetting().law()
     assert mu_of(skipped)[0] == pytest.approx(
         2 * law.mean_difference / np.sqrt(law.variance), rel=0.05
     )
@@ -235,9 +238,9 @@ def test_judgements_depend_on_the_claim():
     control = CONTROLS["half noise"]
     pair = control.setting.sample(jax.random.key(3), SEEDS)
     mu = certified_mu(control.setting)
-    assert not judge(control, pair, GaussianClaim(mu), 0.999).flagged
+    assert not judge(control, pair, GaussianClaim(mu), 0.999).refuted
     found = judge(control, pair, GaussianClaim(mu / 2), 0.999)
-    assert found.flagged
+    assert found.refuted
     assert "claimed 0.249" in found.evidence
 
 

@@ -168,7 +168,7 @@ def test_clipping_alone_is_not_private():
     made = sisa.system(clipped, SHARDS, SLICES)
     assert (made.name, made.guarantee) == ("sisa", sharded().guarantee)
     assert sisa.system(clipped._replace(noise_multiplier=1e-3), SHARDS).name == "sisa-private"
-    with pytest.raises(InputError, match="noise_multiplier = -1"):
+    with pytest.raises(InputError, match="is not a number ≥ 0"):
         sisa.system(clipped._replace(noise_multiplier=-1), SHARDS)
 
     def traced(noise):

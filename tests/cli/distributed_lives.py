@@ -21,7 +21,7 @@ from dd_jax.sweeps import store
 
 # What the forks would each import for themselves.
 for module in (
-    "dd_jax.audit.settings.runs",
+    "dd_jax.audit.settings.base",
     "dd_jax.cli.sweep",
     "rich.table",
     "sklearn.datasets",

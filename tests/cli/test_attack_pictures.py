@@ -14,8 +14,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "attacks"
 
 
 def test_every_attack_has_a_picture_and_its_page_shows_it():
-    assert set(attack_pictures.PICTURES) == set(ATTACKS)
     for name in ATTACKS:
+        assert find(name).picture.kind in attack_pictures.DRAWINGS
         assert (PAGES / f"{name}.svg").read_text(encoding="utf-8").lstrip().startswith("<?xml")
         assert f"]({name}.svg)" in (PAGES / f"{name}.md").read_text(encoding="utf-8")
 

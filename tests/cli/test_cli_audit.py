@@ -7,7 +7,7 @@ import pytest
 
 from dd_jax import cli
 from dd_jax.audit import controls, power
-from dd_jax.audit.settings import runs as audit_runs
+from dd_jax.audit.settings import base as audits
 from dd_jax.cli import audit
 from dd_jax.intervals import proportion
 
@@ -78,7 +78,7 @@ def test_a_refuted_claim_is_status_1(capsys, monkeypatch):
         fine = row | {"name": "other", "audited": 0.1, "verdict": "consistent"}
         return [SimpleNamespace(to_dict=lambda row=row: row) for row in (fine, row)]
 
-    monkeypatch.setattr(audit_runs, "run", refuted)
+    monkeypatch.setattr(audits, "run", refuted)
     status, out, _ = run(capsys, "linear", "--no-save", "--json")
     assert status == 1
     assert json.loads(out)["claim"] == "dp"

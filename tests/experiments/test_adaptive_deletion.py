@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax.attacks import necessity_curators, recoding
-from dd_jax.attacks.necessity_curators import REMEMBERS, RETRAINS
+from dd_jax.attacks import necessity, recoding
+from dd_jax.attacks.necessity import REMEMBERS, RETRAINS
 from dd_jax.guarantees import inference
 from dd_jax.interaction import Observation
 from experiments.cache import Runner
@@ -27,10 +27,10 @@ class FakeNecessity:
 
     def run(self, key, *, epsilon, order, seeds, confidence):
         del key, seeds, confidence
-        scale = necessity_curators.noise_scale(10, order, epsilon)
+        scale = necessity.noise_scale(10, order, epsilon)
         rows = []
         for curator in (RETRAINS, REMEMBERS):
-            truth = necessity_curators.exact(curator, 10, scale)
+            truth = necessity.exact(curator, 10, scale)
             named = {
                 "Adv(Test)": truth.learner,
                 "Adv(Test̄) from θ = +1": truth.deleter,
@@ -94,9 +94,7 @@ def test_one_look_arms_the_password(results):
 
 
 def test_rows_of_the_necessity_attack_are_read_by_curator(results):
-    truth = necessity_curators.exact(
-        REMEMBERS, 10, necessity_curators.noise_scale(10, CONFIG.order, 4.0)
-    )
+    truth = necessity.exact(REMEMBERS, 10, necessity.noise_scale(10, CONFIG.order, 4.0))
     product = results[f"necessity {REMEMBERS} product"][1]
     assert product == pytest.approx(truth.learner * truth.deleter)
     assert results[f"necessity {REMEMBERS}"].tolist() == [0, 0]

@@ -11,16 +11,14 @@ from scipy import special
 import dd_jax as dd
 from dd_jax import ensemble
 from dd_jax.audit import audit, claims
+from dd_jax.audit.settings import base as audits
+from dd_jax.audit.settings import find
 from dd_jax.audit.settings import linear as audit_linear
 from dd_jax.audit.settings import logistic as audit_logistic
-from dd_jax.audit.settings import runs as audit_runs
-from dd_jax.audit.settings.requesters import loss_chaser, recoder, worst_record
-from dd_jax.audit.settings.runs import Keep
-from dd_jax.ensemble import Pair
+from dd_jax.audit.settings.base import Keep
+from dd_jax.audit.settings.logistic import loss_chaser, recoder, worst_record
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments import audit_growth
-from experiments.figures import audit_power
 
 SEEDS = 20_000
 LUCKY, UNLUCKY = 3, 11
@@ -33,7 +31,7 @@ def quiet(text):
 
 @pytest.fixture(scope="module")
 def linear():
-    return audit_runs.find("linear", 2.0)
+    return find("linear", 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def said():
 @pytest.fixture(scope="module")
 def judged(linear, said):
     # Numbers at 95% exceed the truth for one key in twenty; see UNLUCKY.
-    found = audit_runs.run(
+    found = audits.run(
         linear, jax.random.key(LUCKY), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
     )
     return {one.case.name: one for one in found}
@@ -89,7 +87,7 @@ def test_audited_is_below_exact_and_close_to_it(judged, said):
 def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
     """With this key four joint releases look more different than they are."""
     del judged  # its run compiled the program that is used here
-    (found,) = audit_runs.run(
+    (found,) = audits.run(
         linear,
         jax.random.key(UNLUCKY),
         SEEDS,
@@ -108,7 +106,7 @@ def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
 def test_stated_power_of_a_stated_event_is_the_simulated_one(linear):
     """The recoded claim is judged by one event: coins at `detectable` are caught 9 times in 10."""
     (case,) = [case for case in linear.cases if case.name == "adaptive-1"]
-    caught = audit_runs.gates_for(case.claim, case.gates, independent=True)[0].detectable(
+    caught = audits.gates_for(case.claim, case.gates, independent=True)[0].detectable(
         seeds=1800,
         confidence=0.975,
         one_event=True,  # two directions share the risk
@@ -141,21 +139,19 @@ def test_a_claim_below_the_truth_is_refuted(linear, judged):
     assert claim.mu is not None
     false = replace(claim, eps=claim.eps / 1.5, mu=claim.mu / 1.5**0.5)
     wrong = linear._replace(cases=(case._replace(claim=false),))
-    (found,) = audit_runs.run(
-        wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet
-    )
+    (found,) = audits.run(wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet)
     assert found.verdict.refuted
     assert found.verdict.lower_bound.value > false.eps
 
 
 def test_the_same_seeds_are_used_whichever_claims_are_asked_for(linear, judged):
     options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["deletion-1"]}
-    (alone,) = audit_runs.run(linear, jax.random.key(LUCKY), SEEDS, **options)
+    (alone,) = audits.run(linear, jax.random.key(LUCKY), SEEDS, **options)
     # One claim alone does not share its risk.
     assert alone.numbers.lower_bound.value > judged["deletion-1"].numbers.lower_bound.value
     each = dd.intervals.simultaneous(0.95, 4)
     options["confidence"] = each
-    (again,) = audit_runs.run(linear, jax.random.key(LUCKY), SEEDS, **options)
+    (again,) = audits.run(linear, jax.random.key(LUCKY), SEEDS, **options)
     assert again.numbers.lower_bound.value == judged["deletion-1"].numbers.lower_bound.value
 
 
@@ -165,9 +161,9 @@ def test_every_interaction_has_its_own_seeds(linear, monkeypatch):
     def sample(setting, name, key, *rest):
         keys[name] = tuple(np.asarray(jax.random.key_data(key)).tolist())
 
-    monkeypatch.setattr(audit_runs, "sample", sample)
-    monkeypatch.setattr(audit_runs, "judge", lambda *args: None)
-    audit_runs.run(linear, jax.random.key(0), 100, confidence=0.95, keep=NOWHERE, say=quiet)
+    monkeypatch.setattr(audits, "sample", sample)
+    monkeypatch.setattr(audits, "judge", lambda *args: None)
+    audits.run(linear, jax.random.key(0), 100, confidence=0.95, keep=NOWHERE, say=quiet)
     assert len(set(keys.values())) == len(keys) == len(linear.interactions)
 
 
@@ -175,7 +171,7 @@ def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, mo
     def run(resume=True):
         keep = Keep(tmp_path, resume)
         options = {"confidence": 0.95, "keep": keep, "say": quiet, "names": ["dp"]}
-        (found,) = audit_runs.run(linear, jax.random.key(0), SEEDS, **options)
+        (found,) = audits.run(linear, jax.random.key(0), SEEDS, **options)
         return found.numbers.lower_bound.value
 
     first = run()
@@ -195,20 +191,20 @@ def test_a_record_that_was_not_deleted_is_found_out(linear):
     with pytest.raises(
         InputError, match="in 40000 of 40000 interactions the record was not deleted"
     ):
-        audit_runs.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
+        audits.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
 
 
 def test_bad_input_is_refused_before_anything_is_run(linear):
     with pytest.raises(InputError, match="no setting 'cubic'; choose one of linear, logistic"):
-        audit_runs.find("cubic", 2.0)
+        find("cubic", 2.0)
     options = {"confidence": 0.95, "keep": NOWHERE, "say": pytest.fail}
     with pytest.raises(InputError, match="linear has no claim 'dpp'; choose from dp, dp-joint"):
-        audit_runs.run(linear, jax.random.key(0), 100, names=["dpp"], **options)
+        audits.run(linear, jax.random.key(0), 100, names=["dpp"], **options)
     with pytest.raises(InputError, match="seeds per arm are too few"):
-        audit_runs.run(linear, jax.random.key(0), 6, **options)
+        audits.run(linear, jax.random.key(0), 6, **options)
     options["confidence"] = 1.5
     with pytest.raises(InputError, match=r"confidence = 1\.5"):
-        audit_runs.run(linear, jax.random.key(0), 100, **options)
+        audits.run(linear, jax.random.key(0), 100, **options)
 
 
 # --- the logistic setting -----------------------------------------------------------------------
@@ -273,7 +269,7 @@ def test_the_loss_chaser_deletes_the_worst_other_row_and_then_the_target(digits,
 
 
 def test_logistic_claims_name_their_samples():
-    setting = audit_runs.find("logistic", 2.0)
+    setting = find("logistic", 2.0)
     cases = {case.name: case for case in setting.cases}
     assert list(cases) == [
         "dp",
@@ -300,98 +296,9 @@ def test_logistic_claims_name_their_samples():
 @pytest.mark.slow
 def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     """On real data, one release seen: beyond ε_dd, within ε_dd + ε_dp."""
-    setting = audit_runs.find("logistic", 2.0)
+    setting = find("logistic", 2.0)
     options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["adaptive-1-recoding"]}
-    (found,) = audit_runs.run(setting, jax.random.key(0), 4000, **options)
+    (found,) = audits.run(setting, jax.random.key(0), 4000, **options)
     (plain,) = [case for case in setting.cases if case.name == "deletion-1"]
     assert not found.verdict.refuted
     assert plain.claim.claimed < found.numbers.lower_bound.value < found.case.claim.claimed
-
-
-# --- the figure -----------------------------------------------------------------------------------
-
-
-def test_growth_is_that_of_audits_of_the_first_seeds(linear, judged):
-    """One pool serves all sizes, each judged at the confidence of all bounds together."""
-    del judged  # its run compiled the program that is used here
-    key, sizes = jax.random.key(LUCKY), (500, SEEDS)
-    found = audit_growth.climb(
-        linear, key, ["deletion-1"], sizes, confidence=0.95, keep=NOWHERE, say=quiet
-    )
-    (case,) = [case for case in linear.cases if case.name == "deletion-1"]
-    pool = audit_runs.sample(linear, "deleted", jax.random.fold_in(key, 0), SEEDS, NOWHERE, quiet)
-    each = dd.intervals.simultaneous(0.95, 2)
-    for place, size in enumerate(sizes):
-        first = Pair(*(arm[:size] for arm in pool))
-        row = audit_runs.judge(case, linear, first, each, quiet).to_dict()
-        for number in audit_growth.NUMBERS:
-            assert found[f"climb deletion-1: {number}"][place] == row[number]
-    audited, caught = (found[f"climb deletion-1: {key}"] for key in ("audited", "detectable"))
-    assert audited[0] < audited[1] < 0.1 < caught[1] < caught[0]
-
-
-def test_mutants_are_found_with_enough_seeds_and_nulls_never():
-    names, sizes = ("half noise", "null, gaussian_mu"), (300, 5_000)
-    found = audit_growth.mutants(
-        jax.random.key(0), names, sizes, pool=10_000, replays=3, confidence=0.999, say=quiet
-    )
-    assert found["mutants audits"].tolist() == [3, 2]
-    (few, many), null = found["mutants flagged"]
-    assert few == 0
-    assert many == 2
-    assert null.tolist() == [0, 0]
-    assert found["mutants correct flagged"].tolist() == [0, 0]
-    table = audit_growth.mutant_table(found, names, 0.95)
-    name, _, gate, seeds, audits, flagged, low, high, alarms = table.rows[1]
-    assert (name, gate, seeds, audits, flagged, alarms) == (
-        "half noise",
-        "gaussian_mu",
-        5000,
-        2,
-        2,
-        0,
-    )
-    # Clopper-Pearson of 2 in 2, with a quarter of the risk of 0.05.
-    assert (low, high) == (pytest.approx((0.05 / 4 / 2) ** 0.5), 1.0)
-    assert table.rows[0][-1] is None
-
-
-def growth() -> dict[str, np.ndarray]:
-    found = {
-        "climb seeds": np.array([500, 50_000]),
-        "mutants seeds": np.array([300, 3_000]),
-        "mutants audits": np.array([6, 2]),
-        "mutants flagged": np.array([[1, 2], [0, 1]]),
-        "mutants correct flagged": np.array([0, 1]),
-    }
-    for name, audited in (("dp", [0.5, 0.9]), ("deletion-1", [0.0, 0.8])):
-        found[f"climb {name}: audited"] = np.array(audited)
-        found[f"climb {name}: detectable"] = np.array([3.0, 1.2])
-        found |= {f"climb {name}: {key}": np.ones(2) for key in ("exact", "certified")}
-    return found
-
-
-def test_figure_and_caption_show_the_numbers():
-    config = audit_power.Config(mutants=("half noise", "missing clip"))
-    results = growth() | {
-        "linear: one release": np.array([0.9, 1.0, 1.0, 2.0, 1.2, 0]),
-        "linear: recoded": np.array([0.4, 0.5, 1.1, 3.3, 1.5, 0]),
-        "logistic: deleted": np.array([0.0, np.nan, 0.1, 1.3, 0.2, 0]),
-    }
-    figure = audit_power.plot(config, results)
-    left, right, climbing, broken = figure.axes
-    assert [text.get_text() for text in broken.texts] == ["1 of 6", "2 of 2", "0 of 6", "1 of 2"]
-    lines = {line.get_label(): line.get_ydata() for line in climbing.lines}
-    assert np.allclose(lines["deleted: audited"], [0, 0.8])
-    assert np.allclose(lines["one release: would be caught"], [3, 1.2])
-    assert [text.get_text() for text in left.texts] == ["recoded", "one release"]
-    assert [text.get_text() for text in right.texts] == ["deleted (nothing shown)"]
-    caption = audit_power.caption(config, results)
-    assert "80% to 90% of the truth" in caption
-    assert "No claim is refuted" in caption
-    assert "2 to 13 times" in caption
-    assert "50% of the truth with 500 seeds and 90% with 50,000" in caption
-    assert "1 are flagged by all audits of some size" in caption
-    assert "flagged by 1 of 4 audits of the largest size" in caption
-    results["logistic: deleted"][5] = 1
-    assert "1 CLAIMS ARE REFUTED" in audit_power.caption(config, results)

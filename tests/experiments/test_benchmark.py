@@ -9,44 +9,44 @@ import pytest
 
 from dd_jax import cli, databases, erm
 from experiments.__main__ import PROGRAM
-from experiments.bench import cells, figure, forms, growth, run, streams
+from experiments.bench import kernel, run, streams
 from experiments.commands import bench
 
 
 def test_every_form_computes_the_same_gradient(monkeypatch):
     """A ratio between different computations would mean nothing."""
-    monkeypatch.setattr(forms, "CLIP_NORM", 1e6)
-    database, params = forms.logistic_inputs(50, 4, 3)
-    problem = forms.logistic_problem()
-    ours = forms.batched(problem)(params, database)
-    mean = forms.batched(problem, forms.grad_of_mean)(params, database)
+    monkeypatch.setattr(kernel, "CLIP_NORM", 1e6)
+    database, params = kernel.logistic_inputs(50, 4, 3)
+    problem = kernel.logistic_problem()
+    ours = kernel.batched(problem)(params, database)
+    mean = kernel.batched(problem, kernel.grad_of_mean)(params, database)
     np.testing.assert_allclose(ours, mean, atol=1e-6)
-    monkeypatch.setattr(forms, "CLIP_NORM", 0.3)
-    problem = forms.logistic_problem()
-    ours = forms.batched(problem)(params, database)
+    monkeypatch.setattr(kernel, "CLIP_NORM", 0.3)
+    problem = kernel.logistic_problem()
+    ours = kernel.batched(problem)(params, database)
     np.testing.assert_allclose(
-        ours, forms.numpy_gradient(np.asarray(params), database)(), atol=1e-6
+        ours, kernel.numpy_gradient(np.asarray(params), database)(), atol=1e-6
     )
-    np.testing.assert_allclose(ours, forms.per_record(problem, 50)(params, database), atol=1e-6)
+    np.testing.assert_allclose(ours, kernel.per_record(problem, 50)(params, database), atol=1e-6)
     assert np.abs(np.asarray(ours - mean)).max() > 1e-3, "clipping acts"
 
 
 @pytest.mark.slow
 def test_a_cell_measures_ratios_of_the_same_run(monkeypatch):
-    monkeypatch.setattr(forms, "GEMM_SIZES", (64,))
-    monkeypatch.setattr(cells.importlib.util, "find_spec", lambda name: None)
-    setting = cells.Setting(200, 5, 16, reference_seeds=4, torch_steps=1)
-    cell = cells.measure(setting)
+    monkeypatch.setattr(kernel, "GEMM_SIZES", (64,))
+    monkeypatch.setattr(kernel.importlib.util, "find_spec", lambda name: None)
+    setting = kernel.Workload(200, 5, 16, reference_seeds=4, torch_steps=1)
+    cell = kernel.measure(setting)
     assert (cell.n, cell.d, cell.seeds, cell.cores, cell.torch_ratio) == (200, 5, 16, 1, None)
     for name in ("gemm_ratio", "grad_of_mean_ratio", "vmap_grad_ratio", "numpy_ratio"):
         assert getattr(cell, name) > 0
     # Database, models and gradients at least; never one gradient per record and seed.
     assert 4 * (200 * 6 + 2 * 16 * 5) <= cell.peak_bytes < 4 * 200 * 5 * 16
     assert cell.peak_bytes <= cell.formula_bytes
-    network = cells.measure(dataclasses.replace(setting, hidden=3))
+    network = kernel.measure(dataclasses.replace(setting, hidden=3))
     assert network.loss == "network 5-3-1, clipped"
     assert network.vmap_grad_ratio > 0
-    softmax = cells.measure(dataclasses.replace(setting, classes=3))
+    softmax = kernel.measure(dataclasses.replace(setting, classes=3))
     assert softmax.loss == "softmax, 3 classes, clipped"
     assert softmax.peak_bytes <= softmax.formula_bytes
 
@@ -61,9 +61,13 @@ def test_streams_are_measured():
 
 def test_steps_without_noise_are_the_gradient_work_of_the_noisy_ones():
     """The overhead of a request is measured against the same steps in the same form."""
-    database, params = forms.logistic_inputs(30, 3, 1)
+    database, params = kernel.logistic_inputs(30, 3, 1)
     quiet, plain = (
-        streams._steps(7, noise)(jax.random.key(0), params[0], database) for noise in (0.0, None)
+        steps(jax.random.key(0), params[0], database)
+        for steps in (
+            kernel.noisy_run(kernel.logistic_problem(), 7, noise=0.0),
+            streams._plain_steps(7),
+        )
     )
     np.testing.assert_allclose(quiet, plain, atol=1e-6)
     assert np.abs(np.asarray(plain - params[0])).max() > 0.01
@@ -73,10 +77,10 @@ def test_a_second_copy_of_the_database_would_show():
     """A record is 5 features and a label of 4 bytes, in each copy."""
 
     def bytes_of(n, copies):
-        database, params = forms.logistic_inputs(n, 5, 2)
+        database, params = kernel.logistic_inputs(n, 5, 2)
         stack = jax.tree.map(lambda leaf: np.stack([leaf] * copies), database)
-        step = jax.vmap(lambda theta, rows: erm.gradient(forms.logistic_problem(), theta, rows))
-        return forms.peak_bytes(jax.jit(step), params[:copies], stack)
+        step = jax.vmap(lambda theta, rows: erm.gradient(kernel.logistic_problem(), theta, rows))
+        return kernel.peak_bytes(jax.jit(step).lower(params[:copies], stack))
 
     one, two = (streams.record_bytes(lambda n, c=c: bytes_of(n, c), 3_000) for c in (1, 2))
     assert one >= 4 * 6
@@ -90,20 +94,20 @@ def test_an_overlays_state_is_one_base_and_slots_per_seed():
 
 
 def test_exponents_are_slopes_of_logarithms():
-    assert growth.exponent((10, 100, 1000), (2.0, 200.0, 20_000.0)) == pytest.approx(2)
+    assert kernel.exponent((10, 100, 1000), (2.0, 200.0, 20_000.0)) == pytest.approx(2)
 
 
 def test_growth_times_each_axis_and_holds_memory_to_the_formula(monkeypatch):
-    monkeypatch.setattr(growth, "BASE", {"n": 40, "d": 2, "seeds": 2, "steps": 1})
-    monkeypatch.setattr(growth, "AXES", {"n": (40, 400)})
-    found = growth.growth(repeats=1)["n"]
+    monkeypatch.setattr(kernel, "BASE", {"n": 40, "d": 2, "seeds": 2, "steps": 1})
+    monkeypatch.setattr(kernel, "AXES", {"n": (40, 400)})
+    found = kernel.growth(repeats=1)["n"]
     decade = np.log10(found["seconds"][1] / found["seconds"][0])
     assert found["time_exponent"] == pytest.approx(decade)
     assert all(np.array(found["bytes"]) <= found["formula_bytes"])
 
 
 def a_result(ratio: float) -> dict:
-    cell = cells.Cell("logistic", 10, 2, 3, 1, gemm_ratio=ratio, targets={"gemm_ratio": 0.5})
+    cell = kernel.Cell("logistic", 10, 2, 3, 1, gemm_ratio=ratio, targets={"gemm_ratio": 0.5})
     return {"cells": [dataclasses.asdict(cell)], "regressions": {}}
 
 
@@ -168,10 +172,10 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(tm
 def test_ratios_are_of_best_times_each_for_all_seeds(monkeypatch):
     """Times that are known give ratios that are known; the reference ran with half of the seeds."""
     known = {"gemm 64": 2.0, "ours": 4.0, "slopes": 1.0, "grad of mean": 8.0, "numpy": 12.0}
-    monkeypatch.setattr(forms, "GEMM_SIZES", (64,))
-    monkeypatch.setattr(cells, "_torch_ratios", lambda *_: {})
-    monkeypatch.setattr(forms, "best_times", lambda functions, **_: known | {"per record": 100.0})
-    cell = cells.measure(cells.Setting(20, 3, 4, reference_seeds=2))
+    monkeypatch.setattr(kernel, "GEMM_SIZES", (64,))
+    monkeypatch.setattr(kernel, "_torch_ratios", lambda *_: {})
+    monkeypatch.setattr(kernel, "best_times", lambda functions, **_: known | {"per record": 100.0})
+    cell = kernel.measure(kernel.Workload(20, 3, 4, reference_seeds=2))
     assert cell.gemm_ratio == pytest.approx((4 * 20 * 3 * 4 / 4.0) / (2 * 64**3 / 2.0))
     assert (cell.elementwise_ratio, cell.grad_of_mean_ratio, cell.numpy_ratio) == (0.25, 2, 3)
     assert cell.vmap_grad_ratio == 50
@@ -179,7 +183,7 @@ def test_ratios_are_of_best_times_each_for_all_seeds(monkeypatch):
 
 def test_the_shortest_time_of_each_form_counts():
     ticks = iter([0, 5, 10, 12, 20, 23, 30, 39])
-    found = forms.best_times(
+    found = kernel.best_times(
         {"one": lambda: 1, "other": lambda: 2}, repeats=2, clock=lambda: next(ticks)
     )
     assert found == {"one": 3, "other": 2}
@@ -187,10 +191,10 @@ def test_the_shortest_time_of_each_form_counts():
 
 def test_the_torch_loop_makes_our_steps(monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(forms, "NOISE", 0.0)
-    database, params = forms.logistic_inputs(50, 4, 1)
-    ours = forms.noisy_steps(forms.logistic_problem(), 5)(params, database)[0]
-    theirs = forms.torch_steps(database, np.asarray(params[0]), 5, clipped=True)()
+    monkeypatch.setattr(kernel, "NOISE", 0.0)
+    database, params = kernel.logistic_inputs(50, 4, 1)
+    ours = kernel.noisy_steps(kernel.logistic_problem(), 5)(params, database)[0]
+    theirs = kernel.torch_steps(database, np.asarray(params[0]), 5, clipped=True)()
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -205,7 +209,7 @@ def test_the_figure_and_the_tables_show_every_cell(tmp_path, capsys):
             "formula_bytes": [6, 60],
         }
     }
-    figure.draw(result, tmp_path / "bench.png")
+    run.draw(result, tmp_path / "bench.png")
     assert (tmp_path / "bench.png").stat().st_size > 10_000
     result["regressions"] = run.regressions(result, [a_result(0.8)])
     bench._print(result)
@@ -216,8 +220,8 @@ def test_the_figure_and_the_tables_show_every_cell(tmp_path, capsys):
 
 def test_multiplicities_and_copies_have_the_same_gradient():
     """What `streams.multiplicities` times is the gradient of the expanded database."""
-    database, params = forms.logistic_inputs(6, 2, 1)
+    database, params = kernel.logistic_inputs(6, 2, 1)
     counted = databases.counted(database, np.full(6, 5))
-    problem = forms.logistic_problem()
+    problem = kernel.logistic_problem()
     plain = erm.gradient(problem, params[0], databases.expand(counted))
     np.testing.assert_allclose(erm.gradient(problem, params[0], counted), plain, atol=1e-7)

@@ -159,8 +159,8 @@ def test_sources_are_the_figure_and_the_experiments_that_it_imports(tmp_path):
     )
     here = cache.ROOT / "experiments"
     found = cache._with_imports(file)
-    # Short programs by way of the stream of deletions that uses them.
-    names = {"figure.py", "sequential.py", "short_programs.py"}
+    # The cache by way of the stream of deletions that uses it.
+    names = {"figure.py", "sequential.py", "cache.py"}
     assert names <= {path.name for path in found}
     assert (
         not {

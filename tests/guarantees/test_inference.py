@@ -150,5 +150,5 @@ def test_bad_input_is_named():
         inference.deletion_necessary(2, -0.1)
     with pytest.raises(InputError, match="order = 1 is not a Rényi order"):
         inference.advantage_soundness(1, 0.1)
-    with pytest.raises(InputError, match="eps = -1 is negative"):
+    with pytest.raises(InputError, match="eps = -1 is not a number ≥ 0"):
         inference.advantage_neighbours(-1)

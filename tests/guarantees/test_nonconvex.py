@@ -1,6 +1,8 @@
 """Non-convex deletion: known settings, both directions against each other, and exact 1-D runs."""
 
 import re
+from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +11,16 @@ from hypothesis import strategies as st
 
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import nonconvex
+
+FIELDS = {field.name for field in fields(nonconvex.Bounded)}
+
+
+def call(formula, edits_per_request=1, **values):
+    """A formula of all its numbers by name; those of `Bounded` that it does not need are 1."""
+    values = {"lipschitz": 1, "n": 1, "dim": 1, "records": edits_per_request} | values
+    problem = nonconvex.Bounded(**{name: values.pop(name) for name in FIELDS})
+    return formula(problem, **values)
+
 
 TANH = {"order": 2, "l2": 0.77, "smoothness": 0.77, "bound": 1}
 
@@ -31,10 +43,10 @@ def digits(value, reference):
 )
 def test_known_settings(dim, n, ratio, paper, tuned):
     case = TANH | {"noise_variance": 1 / ratio, "n": n, "dim": dim, "eps_dd": 0.5}
-    found = nonconvex.settings_nonconvex_paper(**case)
+    found = call(nonconvex.settings_nonconvex_paper, **case)
     assert digits(found.learn_steps, paper[0])
     assert digits(found.delete_steps, paper[1])
-    found = nonconvex.settings_nonconvex_tuned(**case, form="tuned")
+    found = call(nonconvex.settings_nonconvex_tuned, **case, form="tuned")
     assert digits(found.learn_steps, tuned[0])
     assert digits(found.delete_steps, tuned[1])
     # Privacy at ε_dp = 1 holds in each with room to spare.
@@ -42,8 +54,14 @@ def test_known_settings(dim, n, ratio, paper, tuned):
 
 
 def test_known_refined_setting():
-    found = nonconvex.settings_nonconvex_tuned(
-        **TANH, noise_variance=1, n=200, dim=1, eps_dd=0.5, form="refined"
+    found = call(
+        nonconvex.settings_nonconvex_tuned,
+        **TANH,
+        noise_variance=1,
+        n=200,
+        dim=1,
+        eps_dd=0.5,
+        form="refined",
     )
     assert digits(found.learn_steps, 7.0e4)
     assert digits(found.delete_steps, 1.4e4)
@@ -51,24 +69,37 @@ def test_known_refined_setting():
 
 def test_sharp_setting():
     # The start is within q b²/(2σ⁴) = 1 of its Gibbs law, not 2b/σ² = 2 times q.
-    found = nonconvex.settings_nonconvex_tuned(**TANH, noise_variance=1, n=200, dim=1, eps_dd=0.5)
+    found = call(
+        nonconvex.settings_nonconvex_tuned, **TANH, noise_variance=1, n=200, dim=1, eps_dd=0.5
+    )
     assert digits(found.learn_steps, 2.6e4)
     assert digits(found.delete_steps, 3.2e3)
-    near = nonconvex.settings_nonconvex_tuned(**TANH, noise_variance=1, n=200, dim=1, eps_dd=1.0)
+    near = call(
+        nonconvex.settings_nonconvex_tuned, **TANH, noise_variance=1, n=200, dim=1, eps_dd=1.0
+    )
     assert near.learn_steps == 0  # the start is close enough as it is
 
 
 def test_paper_golden_values():
     # q = 2, λ = β = 1, b/σ² = 1/4 so B = e; limit = 1/(64·2·e·4) min(ε/d, 1/2).
     shape = {"order": 2, "l2": 1, "smoothness": 1, "bound": 0.5, "noise_variance": 2}
-    limit = nonconvex.step_size_limit_paper(**shape, dim=4, eps_dd=1)
+    limit = call(nonconvex.step_size_limit_paper, **shape, dim=4, eps_dd=1)
     assert limit == pytest.approx(1 / (2048 * np.e))
-    assert nonconvex.step_size_limit_paper(**shape, dim=1, eps_dd=1) == pytest.approx(2 * limit)
-    run = nonconvex.gibbs_divergence_paper(
-        **shape, dim=4, step_size=limit, num_steps=1000, initial_divergence=3
+    assert call(nonconvex.step_size_limit_paper, **shape, dim=1, eps_dd=1) == pytest.approx(
+        2 * limit
+    )
+    run = call(
+        nonconvex.gibbs_divergence_paper,
+        **shape,
+        dim=4,
+        step_size=limit,
+        num_steps=1000,
+        initial_divergence=3,
     )
     assert run == pytest.approx(6 * np.exp(-limit * 1000 / (2 * np.e)) + 1024 * limit * np.e)
-    found = nonconvex.settings_nonconvex_paper(**shape, n=10, dim=4, eps_dd=1, edits_per_request=3)
+    found = call(
+        nonconvex.settings_nonconvex_paper, **shape, n=10, dim=4, eps_dd=1, edits_per_request=3
+    )
     assert found.step_size == limit
     time = 2 * np.e / limit
     assert found.learn_steps == np.ceil(time * np.log(2))
@@ -84,8 +115,14 @@ def test_tuned_golden_values():
         c1 = 2 * (0.75 - theta) / root
         bias = 16 * 3 * 5 * eta * 4 * (2 * eta + np.log(2)) / c1
         kept = np.exp(-c1 * eta * 700)
-        run = nonconvex.gibbs_divergence_tuned(
-            **shape, dim=5, step_size=eta, num_steps=700, initial_divergence=2, form=form
+        run = call(
+            nonconvex.gibbs_divergence_tuned,
+            **shape,
+            dim=5,
+            step_size=eta,
+            num_steps=700,
+            initial_divergence=2,
+            form=form,
         )
         built = 1 - kept if form == "sharp" else 1
         assert run == pytest.approx(3 * kept * 2 + bias * built, rel=1e-12)
@@ -93,17 +130,28 @@ def test_tuned_golden_values():
         level = 3 * kept * start + bias * built
         more = np.exp(-c1 * eta * 50)
         for request in range(4):
-            found = nonconvex.deletion_nonconvex_tuned(
-                **shape, n=10, dim=5, step_size=eta, learn_steps=700, delete_steps=50,
-                edits_per_request=2, request=request, form=form,
-            )  # fmt: skip
+            found = call(
+                nonconvex.deletion_nonconvex_tuned,
+                **shape,
+                n=10,
+                dim=5,
+                step_size=eta,
+                learn_steps=700,
+                delete_steps=50,
+                edits_per_request=2,
+                request=request,
+                form=form,
+            )
             assert found == pytest.approx(level, rel=1e-12)
             level = more * (level + 3 * 0.2) + bias * (1 - more if form == "sharp" else 1)
 
 
 def test_a_given_step_size_is_used():
     case = TANH | {"noise_variance": 1, "n": 200, "dim": 1, "eps_dd": 0.5}
-    for solve in (nonconvex.settings_nonconvex_paper, nonconvex.settings_nonconvex_tuned):
+    for solve in (
+        partial(call, nonconvex.settings_nonconvex_paper),
+        partial(call, nonconvex.settings_nonconvex_tuned),
+    ):
         best, half = solve(**case), solve(**case, step_size=1e-5)
         assert half.step_size == pytest.approx(1e-5, rel=1e-12)
         assert half.learn_steps > best.learn_steps
@@ -139,15 +187,20 @@ def test_steps_meet_the_budget_they_were_computed_for():
             every = [bound(**rest, **steps, request=i, **form) for i in (0, 1, 2, 50, np.inf)]
             return max(every)
 
-        found = nonconvex.settings_nonconvex_paper(**case)
-        paper = certified(nonconvex.deletion_nonconvex_paper, found)
+        found = call(nonconvex.settings_nonconvex_paper, **case)
+        paper = certified(partial(call, nonconvex.deletion_nonconvex_paper), found)
         assert paper <= limit
         total = found.learn_steps + found.delete_steps
-        tuned_at_paper = certified(nonconvex.deletion_nonconvex_tuned, found, form="tuned")
+        tuned_at_paper = certified(
+            partial(call, nonconvex.deletion_nonconvex_tuned), found, form="tuned"
+        )
         assert tuned_at_paper <= paper * (1 + 1e-9)
         for form in nonconvex.FORMS:
-            found = nonconvex.settings_nonconvex_tuned(**case, form=form)
-            assert certified(nonconvex.deletion_nonconvex_tuned, found, form=form) <= limit
+            found = call(nonconvex.settings_nonconvex_tuned, **case, form=form)
+            assert (
+                certified(partial(call, nonconvex.deletion_nonconvex_tuned), found, form=form)
+                <= limit
+            )
             assert found.learn_steps + found.delete_steps <= total * (1 + 1e-3) + 2
             total = found.learn_steps + found.delete_steps
 
@@ -155,11 +208,14 @@ def test_steps_meet_the_budget_they_were_computed_for():
 def test_steps_are_nearly_least():
     for case in cases(np.random.default_rng(2), 20):
         for form in nonconvex.FORMS:
-            best = nonconvex.settings_nonconvex_tuned(**case, form=form)
+            best = call(nonconvex.settings_nonconvex_tuned, **case, form=form)
             for factor in (0.3, 0.7, 0.9, 1.02):
                 try:
-                    other = nonconvex.settings_nonconvex_tuned(
-                        **case, form=form, step_size=factor * best.step_size
+                    other = call(
+                        nonconvex.settings_nonconvex_tuned,
+                        **case,
+                        form=form,
+                        step_size=factor * best.step_size,
                     )
                 except CertificateRefused:
                     continue
@@ -170,20 +226,23 @@ def test_steps_are_nearly_least():
 def test_too_few_steps_certify_nothing():
     case = TANH | {"noise_variance": 1, "n": 200, "dim": 1}
     steps = {"step_size": 1e-5, "learn_steps": 1000}
-    paper = nonconvex.deletion_nonconvex_paper(**case, **steps, delete_steps=10)
+    paper = call(nonconvex.deletion_nonconvex_paper, **case, **steps, delete_steps=10)
     assert paper == np.inf
-    one = nonconvex.deletion_nonconvex_paper(**case, **steps, delete_steps=10, request=1)
+    one = call(nonconvex.deletion_nonconvex_paper, **case, **steps, delete_steps=10, request=1)
     assert np.isfinite(one)
-    tuned = nonconvex.deletion_nonconvex_tuned(**case, **steps, delete_steps=0)
+    tuned = call(nonconvex.deletion_nonconvex_tuned, **case, **steps, delete_steps=0)
     assert tuned == np.inf
-    still = nonconvex.deletion_nonconvex_tuned(**case, **steps, delete_steps=0, request=0)
-    grown = nonconvex.deletion_nonconvex_tuned(**case, **steps, delete_steps=0, request=10)
+    still = call(nonconvex.deletion_nonconvex_tuned, **case, **steps, delete_steps=0, request=0)
+    grown = call(nonconvex.deletion_nonconvex_tuned, **case, **steps, delete_steps=0, request=10)
     assert grown == pytest.approx(still + 10 * 2 * 4 / 200)
 
 
 def test_the_bound_for_all_requests_is_their_supremum():
     case = TANH | {"noise_variance": 2, "n": 200, "dim": 1, "step_size": 1e-5}
-    for bound in (nonconvex.deletion_nonconvex_paper, nonconvex.deletion_nonconvex_tuned):
+    for bound in (
+        partial(call, nonconvex.deletion_nonconvex_paper),
+        partial(call, nonconvex.deletion_nonconvex_tuned),
+    ):
         for learn in (0, 10**8):  # the first request is the worst, then the last
             steps = {"learn_steps": learn, "delete_steps": 4 * 10**6}
             every = bound(**case, **steps, request=np.arange(1, 400))
@@ -193,7 +252,10 @@ def test_the_bound_for_all_requests_is_their_supremum():
 def test_bounds_broadcast():
     request, learn = np.arange(4)[:, None], np.array([0, 10, 10**6])
     case = TANH | {"noise_variance": 1, "n": 200, "dim": 1, "step_size": 1e-5}
-    for bound in (nonconvex.deletion_nonconvex_paper, nonconvex.deletion_nonconvex_tuned):
+    for bound in (
+        partial(call, nonconvex.deletion_nonconvex_paper),
+        partial(call, nonconvex.deletion_nonconvex_tuned),
+    ):
         found = bound(**case, learn_steps=learn, delete_steps=10**6, request=request)
         assert found.shape == (4, 3)
         one = bound(**case, learn_steps=10, delete_steps=10**6, request=2)
@@ -213,17 +275,21 @@ def spent(order, lipschitz, n, found):
 @pytest.mark.parametrize("eps_dp", [0.1, 1, 10])
 def test_noise_is_the_least_that_is_private(n, eps_dp):
     case = TANH | {"n": n, "dim": 2, "eps_dd": 0.05}
-    paper = nonconvex.noise_nonconvex_paper(**case, lipschitz=1, eps_dp=eps_dp)
+    paper = call(nonconvex.noise_nonconvex_paper, **case, lipschitz=1, eps_dp=eps_dp)
     assert eps_dp * (1 - 1e-3) <= spent(2, 1, n, paper) <= eps_dp * (1 + 1e-12)
     noise = paper.noise_variance
     for form in nonconvex.FORMS:
-        found = nonconvex.noise_nonconvex_tuned(**case, lipschitz=1, eps_dp=eps_dp, form=form)
+        found = call(nonconvex.noise_nonconvex_tuned, **case, lipschitz=1, eps_dp=eps_dp, form=form)
         assert spent(2, 1, n, found) <= eps_dp * (1 + 1e-12)
         assert found.noise_variance <= noise * 1.05  # the fewest steps, not the least noise
         noise = found.noise_variance
-        less = nonconvex.settings_nonconvex_tuned(**case, noise_variance=0.99 * noise, form=form)
+        less = call(
+            nonconvex.settings_nonconvex_tuned, **case, noise_variance=0.99 * noise, form=form
+        )
         assert spent(2, 1, n, less) > eps_dp
-        more = nonconvex.settings_nonconvex_tuned(**case, noise_variance=1.5 * noise, form=form)
+        more = call(
+            nonconvex.settings_nonconvex_tuned, **case, noise_variance=1.5 * noise, form=form
+        )
         assert spent(2, 1, n, more) < eps_dp
 
 
@@ -265,16 +331,25 @@ def test_exact_runs_stay_within_the_bound(noise_variance, order):
         learn, steps = learn @ learn, 2**power
         law = learn @ start
         exact = renyi(order, law, gibbs)
-        found = nonconvex.gibbs_divergence_tuned(
-            **shape, step_size=step_size, num_steps=steps,
+        found = call(
+            nonconvex.gibbs_divergence_tuned,
+            **shape,
+            step_size=step_size,
+            num_steps=steps,
             initial_divergence=renyi(order, start, gibbs),
-        )  # fmt: skip
+        )
         assert exact <= found
     for power in range(1, 9):
         delete, more = delete @ delete, 2**power
         exact = renyi(order, delete @ law, gibbs_after)
-        found = nonconvex.deletion_nonconvex_tuned(
-            **shape, n=n, step_size=step_size, learn_steps=steps, delete_steps=more, request=1
+        found = call(
+            nonconvex.deletion_nonconvex_tuned,
+            **shape,
+            n=n,
+            step_size=step_size,
+            learn_steps=steps,
+            delete_steps=more,
+            request=1,
         )
         assert exact <= found
 
@@ -318,8 +393,8 @@ def test_settings_are_sound_at_extremes(case, log_ratio, form):
     def solve(**changes):
         case_now = case | {"noise_variance": noise} | changes
         if form == "paper":
-            return nonconvex.settings_nonconvex_paper(**case_now)
-        return nonconvex.settings_nonconvex_tuned(**case_now, form=form)
+            return call(nonconvex.settings_nonconvex_paper, **case_now)
+        return call(nonconvex.settings_nonconvex_tuned, **case_now, form=form)
 
     found = solve()
     sound(found)
@@ -329,9 +404,9 @@ def test_settings_are_sound_at_extremes(case, log_ratio, form):
         rest |= {"step_size": found.step_size, "learn_steps": found.learn_steps}
         rest |= {"delete_steps": found.delete_steps}
         if form == "paper":
-            certified = nonconvex.deletion_nonconvex_paper(**rest)
+            certified = call(nonconvex.deletion_nonconvex_paper, **rest)
         else:
-            certified = nonconvex.deletion_nonconvex_tuned(**rest, form=form)
+            certified = call(nonconvex.deletion_nonconvex_tuned, **rest, form=form)
         assert 0 <= certified <= limit * (1 + 1e-6)
     total = found.learn_steps + found.delete_steps
     for easier in (
@@ -350,8 +425,8 @@ def test_noise_is_sound_at_extremes(case, log_eps, log_lipschitz, form):
     def solve(**changes):
         case_now = case | {"eps_dp": 10**log_eps, "lipschitz": 10**log_lipschitz} | changes
         if form == "paper":
-            return nonconvex.noise_nonconvex_paper(**case_now)
-        return nonconvex.noise_nonconvex_tuned(**case_now, form=form)
+            return call(nonconvex.noise_nonconvex_paper, **case_now)
+        return call(nonconvex.noise_nonconvex_tuned, **case_now, form=form)
 
     found = solve()
     sound(found)
@@ -373,14 +448,14 @@ def test_certified_bounds_are_monotone_at_extremes(case, log_ratio, share, log_l
     learn, delete = np.floor(10**log_learn), np.floor(10**log_delete)
     if log_limit < -690:
         with pytest.raises(CertificateRefused, match="step_size"):
-            nonconvex.deletion_nonconvex_paper(**case, learn_steps=learn, delete_steps=delete)
+            call(nonconvex.deletion_nonconvex_paper, **case, learn_steps=learn, delete_steps=delete)
         return
 
     def certified(learn, delete, form, request):
         steps = {"learn_steps": learn, "delete_steps": delete, "request": request}
         if form == "paper":
-            return nonconvex.deletion_nonconvex_paper(**case, **steps)
-        return nonconvex.deletion_nonconvex_tuned(**case, **steps, form=form)
+            return call(nonconvex.deletion_nonconvex_paper, **case, **steps)
+        return call(nonconvex.deletion_nonconvex_tuned, **case, **steps, form=form)
 
     for request in (0, 1, 10**9, np.inf):
         looser = np.inf
@@ -400,54 +475,56 @@ PLAN = TANH | {"noise_variance": 1, "n": 200, "dim": 1, "eps_dd": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("refused", "message"),
     [
         (
-            lambda: nonconvex.deletion_nonconvex_paper(**RUN, step_size=1e-3),
+            lambda: call(nonconvex.deletion_nonconvex_paper, **RUN, step_size=1e-3),
             "step_size = 0.001 is above λ/(64Bq²M²) = 2.3229e-05, which the paper's proof needs; "
             "give at most 2.3229e-05, or use the tuned bound.",
         ),
         (
-            lambda: nonconvex.settings_nonconvex_paper(**PLAN, step_size=1e-3),
+            lambda: call(nonconvex.settings_nonconvex_paper, **PLAN, step_size=1e-3),
             "step_size = 0.001 is above λ/(64qBM²) · min(ε_dd/d, 1/q) = 2.3229e-05",
         ),
         (
-            lambda: nonconvex.deletion_nonconvex_paper(
-                **(RUN | {"noise_variance": 1e-3}), step_size=1e-3
+            lambda: call(
+                nonconvex.deletion_nonconvex_paper,
+                **(RUN | {"noise_variance": 1e-3}),
+                step_size=1e-3,
             ),
             "which the paper's proof needs; give a larger noise_variance, or use the tuned bound.",
         ),
         (
-            lambda: nonconvex.deletion_nonconvex_tuned(**RUN, step_size=0.1),
+            lambda: call(nonconvex.deletion_nonconvex_tuned, **RUN, step_size=0.1),
             "step_size = 0.1 is too large for the tuned bound, which needs "
             "ϑ = 8ηq²M²(η + 2Λ/λ) < 3/4; give at most 0.000343281.",
         ),
         (
-            lambda: nonconvex.settings_nonconvex_tuned(**PLAN, step_size=0.1),
+            lambda: call(nonconvex.settings_nonconvex_tuned, **PLAN, step_size=0.1),
             "step_size = 0.1 leaves no room for this deletion budget: its discretisation error "
             "alone reaches eps_dd = 0.5; give a smaller step size, or none to have it chosen.",
         ),
         (
-            lambda: nonconvex.settings_nonconvex_tuned(**(PLAN | {"edits_per_request": 201})),
+            lambda: call(nonconvex.settings_nonconvex_tuned, **(PLAN | {"edits_per_request": 201})),
             "edits_per_request = 201 exceeds n = 200",
         ),
     ],
 )
-def test_refusals(call, message):
+def test_refusals(refused, message):
     with pytest.raises(CertificateRefused, match=re.escape(message)):
-        call()
+        refused()
 
 
 def test_what_the_tuned_refusal_recommends_is_accepted():
     for form in nonconvex.FORMS:
         with pytest.raises(CertificateRefused) as refusal:
-            nonconvex.deletion_nonconvex_tuned(**RUN, step_size=0.1, form=form)
+            call(nonconvex.deletion_nonconvex_tuned, **RUN, step_size=0.1, form=form)
         advice = float(re.search(r"give at most (\S+)\.$", str(refusal.value))[1])
-        assert nonconvex.deletion_nonconvex_tuned(**RUN, step_size=advice, form=form) > 0
+        assert call(nonconvex.deletion_nonconvex_tuned, **RUN, step_size=advice, form=form) > 0
 
 
 def test_bad_input_is_named():
     with pytest.raises(InputError, match="form = 'tight' is not known; give one of tuned, refined"):
-        nonconvex.settings_nonconvex_tuned(**PLAN, form="tight")
+        call(nonconvex.settings_nonconvex_tuned, **PLAN, form="tight")
     with pytest.raises(InputError, match="bound = 0 is not a positive finite number"):
-        nonconvex.settings_nonconvex_paper(**(PLAN | {"bound": 0}))
+        call(nonconvex.settings_nonconvex_paper, **(PLAN | {"bound": 0}))

@@ -317,15 +317,15 @@ def test_a_loss_of_unknown_smoothness_has_the_composed_bound_alone(bound):
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"order": 1.0}, "order = 1 is not a Rényi order"),
-        ({"lipschitz": -1}, "lipschitz = -1 is negative"),
-        ({"l2": 0}, "l2 = 0 is not a positive finite number"),
+        ({"order": 1.0}, "is not a Rényi order"),
+        ({"lipschitz": -1}, "lipschitz = -1 is not a number ≥ 0"),
+        ({"l2": 0}, "l2 = 0.* is not a positive finite number"),
         ({"noise_variance": 0}, "noise_variance = 0 is not a positive finite number"),
-        ({"n": 0.5}, "n = 0.5 is not a whole number"),
+        ({"n": 0.5}, "n = 0.5 is not a finite whole number"),
         ({"step_size": -0.1}, "step_size = -0.1 is not a positive finite number"),
         ({"steps": 2.5}, "steps = 2.5 is not a whole number"),
         ({"records": 0}, "records = 0 is not a finite whole number ≥ 1"),
-        ({"smoothness": -1}, "smoothness = -1 is negative"),
+        ({"smoothness": -1}, "smoothness = -1 is not a number ≥ 0"),
     ],
 )
 def test_bad_input_is_named(changed, text):

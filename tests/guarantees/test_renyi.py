@@ -294,7 +294,7 @@ def test_gaussian_renyi_and_advantage():
     [
         (lambda: renyi.epsilon_simple(2, 1, 0), "delta = 0 is not in"),
         (lambda: renyi.epsilon_tight(1, 1, 0.1), "order = 1 is not a Rényi order"),
-        (lambda: renyi.gdp_epsilon(-1, 0.1), "mu = -1 is negative; give mu ≥ 0"),
+        (lambda: renyi.gdp_epsilon(-1, 0.1), "mu = -1 is not a number ≥ 0; give mu ≥ 0"),
         (lambda: renyi.best_order_linear(0, 0.1), "slope = 0 is not a positive finite number"),
         (lambda: renyi.gdp_from_advantage(2), "advantage = 2 is not a probability"),
         (

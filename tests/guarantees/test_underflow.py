@@ -80,10 +80,10 @@ def test_advantages_of_a_positive_divergence_are_positive(eps, order):
 def test_closeness_to_the_gibbs_law_and_risks_are_never_nothing(ratio, noise, steps, l2):
     bound = ratio * noise
     assume(0 < bound < np.inf)
-    shape = (2, l2, 1e-9, bound, noise)
+    problem = nonconvex.Bounded(2, 1, l2, 1e-9, bound, 100, 1)
     for formula in (nonconvex.deletion_nonconvex_paper, nonconvex.deletion_nonconvex_tuned):
-        assert formula(*shape, 100, 1, 1e-5 / l2, steps, steps) > 0
-        assert formula(*shape, 100, 1, 1e-5 / l2, steps, steps, request=1) > 0
+        assert formula(problem, noise, 1e-5 / l2, steps, steps) > 0
+        assert formula(problem, noise, 1e-5 / l2, steps, steps, request=1) > 0
     run = Descent(2, 1e-200, l2, 0, noise, 100, 0.1 / l2)
     assert risk.excess_risk_convex(run, 1, steps, steps) > 0
     steeper = Descent(2, 1.0, l2, 0.0, noise, 100, 0.1 / l2)

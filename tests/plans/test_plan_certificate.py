@@ -179,10 +179,11 @@ def test_nonconvex_numbers():
     curvature = (TANH.l2, TANH.loss.smoothness)
     run = Descent(2, TANH.lipschitz, *curvature, plan.noise_variance, 100, plan.step_size)
     steps = (plan.learn_steps, plan.delete_steps)
-    shape = (2, 2.0, TANH.loss.smoothness, 1.0, plan.noise_variance, 100, 1, plan.step_size)
-    gibbs = nonconvex.deletion_nonconvex_tuned(*shape, *steps, 2)
+    shape = nonconvex.Bounded(2, 1.0, 2.0, TANH.loss.smoothness, 1.0, 100, 1, records=2)
+    noise = (plan.noise_variance, plan.step_size)
+    gibbs = nonconvex.deletion_nonconvex_tuned(shape, *noise, *steps)
     assert unseen.eps_dd == gibbs == unseen.eps_dd_adaptive == unseen.eps_dd_records
-    assert unseen.eps_dd_request == nonconvex.deletion_nonconvex_tuned(*shape, *steps, 2, 3)
+    assert unseen.eps_dd_request == nonconvex.deletion_nonconvex_tuned(shape, *noise, *steps, 3)
     run_sum = adaptive.deletion_run_sum(run, *steps, 3)
     assert seen.eps_dd == gibbs
     assert seen.eps_dd_adaptive == run_sum == seen.eps_dd_request

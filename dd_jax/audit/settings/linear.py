@@ -10,16 +10,16 @@ import numpy as np
 
 from dd_jax import losses, noisy_gd, requesters
 from dd_jax.audit import scores
-from dd_jax.audit.settings.cases import (
+from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
     EVENT,
     GAUSSIAN,
     TARGET_ROW,
-    Case,
+    AuditedClaim,
+    AuditSetting,
     Certified,
     Interaction,
-    Setting,
     one_event,
 )
 from dd_jax.erm import Problem
@@ -32,7 +32,7 @@ NUM_RECORDS, REQUESTS, DELETE_STEPS, LEARN_STEPS = 10, 3, 5, 60
 CHUNK = 20_000
 
 
-def setting(order: float) -> Setting:
+def setting(order: float) -> AuditSetting:
     """-⟨θ, x⟩ in one dimension, x = ±1 among rows of zeros: R_q is 1 after learning, 0.1 after
     deletion, both attained by the certificate; and a requester that recodes the other rows.
     """
@@ -70,10 +70,10 @@ def setting(order: float) -> Setting:
     }
     config = {"setting": "linear", "order": order}
     cases = _cases(Certified(plan), order, every)
-    return Setting("linear", "linear loss, exact laws", config, plan, interactions, cases)
+    return AuditSetting("linear", "linear loss, exact laws", config, plan, interactions, cases)
 
 
-def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[Case, ...]:
+def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[AuditedClaim, ...]:
     plan = certified.plan
     numbers = (order, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
     start = plan.init_variance
@@ -86,10 +86,10 @@ def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[C
     every = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, len(last))))
     claim = certified.claim
     return (
-        Case(
+        AuditedClaim(
             "dp", "one release, record stays", "stays", (0,), *claim("dp"), learned, one, GAUSSIAN
         ),
-        Case(
+        AuditedClaim(
             "dp-joint",
             f"{len(last)} releases jointly",
             "stays",
@@ -99,7 +99,7 @@ def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[C
             every,
             GAUSSIAN,
         ),
-        Case(
+        AuditedClaim(
             "deletion-1",
             "deleted by request 1",
             "deleted",
@@ -109,7 +109,7 @@ def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[C
             one,
             GAUSSIAN,
         ),
-        Case(
+        AuditedClaim(
             "adaptive-1",
             "deleted; 1 release seen, rows recoded",
             "recoded",

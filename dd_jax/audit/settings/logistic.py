@@ -1,30 +1,34 @@
 """The audit on real data: logistic regression on digits.
 
-One row holds a record made to be told from its neighbour. Exact divergences are not known.
+One row holds a record made to be told from its neighbour, and requesters carry it past its
+deletion. Exact divergences are not known.
 """
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
-from dd_jax import data, losses, noisy_gd, requesters
+from dd_jax import data, erm, losses, noisy_gd, requesters
 from dd_jax.audit import scores
-from dd_jax.audit.settings import requesters as audit_requesters
-from dd_jax.audit.settings.cases import (
+from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
     EVENT,
     GAUSSIAN,
     TARGET_ROW,
-    Case,
+    AuditedClaim,
+    AuditSetting,
     Certified,
     Interaction,
-    Setting,
     one_event,
 )
 from dd_jax.erm import Problem
+from dd_jax.interaction import Requester
 from dd_jax.losses import deletion
+from dd_jax.losses.base import Loss
 from dd_jax.plans import plan_convex
 from dd_jax.types import Edit, Labelled, Mechanism, apply_edit, replacement
 
@@ -39,17 +43,122 @@ RECODING, LOSS = "recoding", "loss"
 _WORDS = {RECODING: "rows recoded", LOSS: "largest losses deleted"}
 
 
+class Target(NamedTuple):
+    """The record of the present world and that of the absent one, as single rows.
+
+    Attributes:
+        record, other: the two records; their gradients point in opposite directions along v.
+        direction: v, the unit direction in which they differ.
+        centre: ⟨θ*, v⟩ of the minimiser without either, halfway between the two worlds.
+    """
+
+    record: Labelled
+    other: Labelled
+    direction: np.ndarray
+    centre: float
+
+
+def worst_record(problem: erm.Problem, train: Labelled) -> Target:
+    """Two records that the model gets wrong alike and that pull it in opposite directions.
+
+    a, b = -t u ± √(1-t²) v, both labelled +1, with u = θ*/‖θ*‖ and v the direction in which the
+    rows vary least. Their gradients differ by 2 √(1-t²) s(t‖θ*‖) v, s the logistic function; t
+    makes that largest. A mere change of label would give v, half of what is certified.
+    """
+    blanked = apply_edit(train, deletion(problem.loss, train, [TARGET_ROW]))
+    optimum = np.asarray(erm.minimise(problem, blanked).params, np.float64)
+    size = np.linalg.norm(optimum)
+    _, axes = np.linalg.eigh(np.asarray(blanked.features.T @ blanked.features, np.float64))
+    along = axes[:, 0] - (axes[:, 0] @ optimum) * optimum / size**2
+    along /= np.linalg.norm(along)
+    wrong = np.linspace(0, 1, 1001)
+    tilt = wrong[np.argmax(np.sqrt(1 - wrong**2) / (1 + np.exp(-wrong * size)))]
+    # A hair inside the unit ball, so that rounding cannot put a record outside the domain.
+    scale = 1 - 1e-6
+    sides = [-tilt * optimum / size + side * np.sqrt(1 - tilt**2) * along for side in (1, -1)]
+    record, other = (
+        Labelled(jnp.asarray(scale * row[None], jnp.float32), jnp.ones(1, jnp.float32))
+        for row in sides
+    )
+    return Target(record, other, along, float(optimum @ along))
+
+
+class Looks(NamedTuple):
+    """The sum of ⟨φ, v⟩ over the releases seen, and their number."""
+
+    total: Array
+    count: Array
+
+
+def recoder(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> Requester:
+    """Watches until request `deleted_by`, then recodes every other row by the mean of what it saw.
+
+    The target's owner deletes it in that request. All other rows become (±v, +1), the side being
+    that of the mean of ⟨φ, v⟩: the models that follow sit on that side, however many steps are
+    taken (erratum E2). Until then it rewrites rows by what they hold.
+    """
+    n = train.features.shape[0]
+    direction = jnp.asarray(target.direction, jnp.float32)
+    # Slot 0 belongs to the last row until the target is deleted, so that every edit has the same r.
+    others = jnp.concatenate([jnp.array([n - 1], jnp.int32), jnp.arange(1, n - 1, dtype=jnp.int32)])
+    own = jax.tree.map(lambda leaf: leaf[others], train)
+    null = deletion(loss, train, [TARGET_ROW]).record
+
+    def init(key):
+        del key
+        return Looks(jnp.float32(0), jnp.float32(0))
+
+    def act(key, memory, observation):
+        del key
+        looked = observation.visible.astype(jnp.float32)
+        seen = observation.release @ direction - jnp.float32(target.centre)
+        memory = Looks(memory.total + looked * seen, memory.count + looked)
+        now = observation.request == deleted_by
+        features = jnp.broadcast_to(jnp.sign(memory.total) * direction, own.features.shape)
+        coded = Labelled(features, jnp.ones_like(own.label))
+        coded = jax.tree.map(lambda leaf, blank: leaf.at[0].set(blank[0]), coded, null)
+        record = jax.tree.map(lambda new, old: jnp.where(now, new, old), coded, own)
+        rows = others.at[0].set(jnp.where(now, jnp.int32(TARGET_ROW), others[0]))
+        return memory, Edit(rows, record)
+
+    return Requester(init, act)
+
+
+def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> Requester:
+    """Deletes the other record with the largest loss under what it saw last, and the target at
+    request `deleted_by`. Of the target it knows the row alone.
+    """
+    del target
+    blanked = apply_edit(train, deletion(loss, train, [TARGET_ROW]))
+    others = requesters.largest_loss(loss, blanked)
+    delete = deletion(loss, train, [TARGET_ROW])
+
+    def init(key):
+        memory = others.init(key)
+        return memory._replace(alive=memory.alive.at[TARGET_ROW].set(False))
+
+    def act(key, memory, observation):
+        memory, edit = others.act(key, memory, observation)
+        now = observation.request == deleted_by
+        return memory, jax.tree.map(lambda new, old: jnp.where(now, new, old), delete, edit)
+
+    return Requester(init, act, max_requests=others.max_requests)
+
+
+# --- the setting --------------------------------------------------------------------------------
+
+
 class _Stage(NamedTuple):
     """The curator, its problem, the records and the two worlds."""
 
     problem: Problem
     mechanism: Mechanism
     train: Labelled
-    target: audit_requesters.Target
+    target: Target
     worlds: tuple[PyTree, Edit]
 
 
-def setting(order: float) -> Setting:
+def setting(order: float) -> AuditSetting:
     """Logistic regression on digits-3-vs-8 with a made worst record in row 0; R_q is not known."""
     problem = Problem(losses.logistic(), L2)
     train = data.load(DATASET).train
@@ -64,11 +173,11 @@ def setting(order: float) -> Setting:
         edits_per_request=n,
         step_size=_paper_step(problem),
     )
-    target = audit_requesters.worst_record(problem, train)
+    target = worst_record(problem, train)
     database = apply_edit(train, replacement([TARGET_ROW], target.record))
     worlds = (database, replacement([TARGET_ROW], target.other))
     stage = _Stage(problem, noisy_gd.mechanism(problem, plan), train, target, worlds)
-    return Setting(
+    return AuditSetting(
         "logistic",
         f"logistic regression on {DATASET}, n = {n}, d = {dim}",
         {"setting": "logistic", "order": order, "dataset": DATASET},
@@ -110,7 +219,7 @@ def _adaptive_interactions(stage: _Stage) -> dict[str, Interaction]:
     for seen in SEEN:
         for kind in (RECODING, LOSS):
             request = _deleted_by(kind, seen)
-            make = {RECODING: audit_requesters.recoder, LOSS: audit_requesters.loss_chaser}[kind]
+            make = {RECODING: recoder, LOSS: loss_chaser}[kind]
             requester = make(stage.problem.loss, stage.train, stage.target, deleted_by=request)
             found[f"adaptive-{seen}-{kind}"] = Interaction(
                 stage.mechanism,
@@ -130,11 +239,11 @@ def _deleted_by(kind: str, seen: int) -> int:
     return seen if kind == RECODING else seen + 1
 
 
-def _cases(certified: Certified, score: scores.Score) -> tuple[Case, ...]:
+def _cases(certified: Certified, score: scores.Score) -> tuple[AuditedClaim, ...]:
 
     def case(name, words, interaction, releases, claim, gates=GAUSSIAN):
         ours, paper = claim
-        return Case(name, words, interaction, releases, ours, paper, None, score, gates)
+        return AuditedClaim(name, words, interaction, releases, ours, paper, None, score, gates)
 
     staying = (
         case("dp", "one release, record stays", "stays", (0,), certified.claim("dp")),

@@ -1,37 +1,168 @@
-"""`dd-jax audit SETTING`: run a setting's interactions in both worlds, and judge its claims."""
+"""What an audit of a curator is made of: interactions in two worlds, the claims judged on them.
+
+An `AuditSetting` names both; `run` samples its interactions and judges its claims.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from dd_jax import sweeps
+from dd_jax.audit import claims, samples, scores
 from dd_jax.audit.claims import gates_for
-from dd_jax.audit.samples import check_seeds
-from dd_jax.audit.settings import linear as audit_linear
-from dd_jax.audit.settings import logistic as audit_logistic
-from dd_jax.audit.settings.cases import Case, Interaction, Setting
 from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
+from dd_jax.interaction import Requester
 from dd_jax.intervals import check_confidence, simultaneous
+from dd_jax.plans import Plan
+from dd_jax.types import Edit, Mechanism
 
-SETTINGS: dict[str, Callable[[float], Setting]] = {
-    "linear": audit_linear.setting,
-    "logistic": audit_logistic.setting,
-}
-# Enough to see a certificate broken by half; the linear setting is cheap.
-DEFAULT_SEEDS = {"linear": 100_000, "logistic": 15_000}
-
-
+TARGET_ROW = 0
+EPS_DP, EPS_DD = 1.0, 0.1
+# The Gaussian route reads a lower bound on μ as R_q = q μ²/2; where the law is far from Gaussian (a
+# requester that recodes leaves a coin) only a Rényi bound may stand beside an exact R_q.
+GAUSSIAN, EVENT = ("gaussian_mu",), ("renyi_binary",)
 # The certificates of linear losses are attained: at the confidence of the numbers, one run in
 # twenty would accuse a true one. A verdict takes a fiftieth of their risk.
 VERDICT_RISK = 1 / 50
+
+
+class Interaction(NamedTuple):
+    """A whole interaction and the two worlds it is run in.
+
+    Attributes:
+        mechanism: the curator.
+        make_requester: 𝒬 from `args`.
+        database: 𝒟. alternative: the edit that makes the neighbour.
+        kept: the numbers of the releases that are kept; the last of them ends the interaction.
+        deleted_by: the request that must delete the target, 0 if it stays.
+        args: what else differs between interactions that share one compiled program.
+        chunk: seeds per device call.
+        observe: releases the requester is shown.
+    """
+
+    mechanism: Mechanism
+    make_requester: Callable[..., Requester]
+    database: PyTree
+    alternative: Edit
+    kept: tuple[int, ...]
+    deleted_by: int
+    args: tuple
+    chunk: int
+    observe: tuple[int, ...] = ()
+
+    def sample(self, key: Array, seeds: int, neighbours: Callable[..., Pair]) -> Pair:
+        """The kept releases in both worlds, leaves (seeds, releases, …); see `two_worlds`."""
+        program = (self.mechanism, self.make_requester, self.kept, self.observe)
+        return samples.two_worlds(
+            _trial(*program),
+            key,
+            seeds,
+            self.database,
+            self.alternative,
+            self.alternative.index,
+            jnp.int32(self.deleted_by),
+            *self.args,
+            in_double=_trial(*program, double=True),
+            neighbours=neighbours,
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _trial(mechanism, make_requester, kept, observe, double=False):
+    """One function object per program, so that interactions which share it compile it once."""
+
+    def trial(key, database, rows, deleted_by, *args):
+        requester = make_requester(*args)
+        requester = samples.in_double(requester) if double else requester
+        stage = samples.Stage(
+            mechanism, requester, database, rows, deleted_by, max(kept), observe, kept
+        )
+        return samples.one_run(key, stage)
+
+    return trial
+
+
+class AuditedClaim(NamedTuple):
+    """One claim of the certificate and the samples that speak about it.
+
+    Attributes:
+        name: what `--claim` calls it. words: what it says, for people.
+        interaction: the name of the interaction it is judged on.
+        releases: the numbers of the releases that the observer holds.
+        claim: the optimal certificate's. paper: the paper's number for the same claim.
+        exact: the true R_q, None where it is not known.
+        score, gates: how samples are ordered and judged.
+    """
+
+    name: str
+    words: str
+    interaction: str
+    releases: tuple[int, ...]
+    claim: claims.NumericClaim
+    paper: float
+    exact: float | None
+    score: scores.Score
+    gates: tuple[str, ...]
+
+
+class AuditSetting(NamedTuple):
+    """Interactions and the claims that are judged on them; `config` goes into manifests."""
+
+    name: str
+    summary: str
+    config: dict[str, Any]
+    plan: Plan
+    interactions: dict[str, Interaction]
+    cases: tuple[AuditedClaim, ...]
+
+
+class Certified(NamedTuple):
+    """The same settings under the optimal certificate and under the paper's."""
+
+    plan: Plan
+
+    def claim(self, which, adaptivity=0, request=1) -> tuple[claims.NumericClaim, float]:
+        """(the claim of the optimal certificate, the paper's number)."""
+        certificates = [
+            replace(self.plan, accountant=accountant).certificate(adaptivity, request)
+            for accountant in ("optimal", "paper")
+        ]
+        optimal, paper = (claims.of_certificate(found, which) for found in certificates)
+        return optimal, paper.claimed
+
+
+def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Score:
+    """Which side of the middle a score is on, ±1: the event is stated, and none is chosen by luck.
+
+    Between Gaussians of one variance every event attains μ, and the middle one has the narrowest
+    limits.
+
+    Args:
+        score: the score whose sign is taken.
+        share: of the seeds that are spent on fitting.
+        learned: whether the middle is that of the fitting seeds' means; 0 otherwise, where the
+            score is a log-likelihood ratio.
+    """
+
+    def fit(present, absent):
+        scorer = score.fit(present, absent)
+        middle = (np.mean(scorer(present)) + np.mean(scorer(absent))) / 2 if learned else 0.0
+        return lambda table: np.sign(scorer(table) - middle)
+
+    return scores.Score(f"{score.name}, side", fit, share, one_event=True)
+
+
+# --- run and judge ------------------------------------------------------------------------------
 
 
 class Judged(NamedTuple):
@@ -45,7 +176,7 @@ class Judged(NamedTuple):
         seeds: per world, both parts.
     """
 
-    case: Case
+    case: AuditedClaim
     verdict: Verdict
     numbers: Verdict
     seeds: int
@@ -89,18 +220,8 @@ class Keep(NamedTuple):
     mesh: Mesh | None = None
 
 
-@functools.cache
-def find(name: str, order: float) -> Setting:
-    """A setting by name, with its budgets at a Rényi order; one object, so that what it runs is
-    compiled once.
-    """
-    if name not in SETTINGS:
-        raise InputError(f"no setting {name!r}; choose one of {', '.join(sorted(SETTINGS))}.")
-    return SETTINGS[name](order)
-
-
 def run(
-    setting: Setting,
+    setting: AuditSetting,
     key: Array,
     seeds: int,
     *,
@@ -136,7 +257,7 @@ def run(
     return [judge(case, setting, pairs[case.interaction], each, say) for case in cases]
 
 
-def _chosen(setting: Setting, names: Sequence[str] | None) -> list[Case]:
+def _chosen(setting: AuditSetting, names: Sequence[str] | None) -> list[AuditedClaim]:
     known = {case.name: case for case in setting.cases}
     for name in names or ():
         if name not in known:
@@ -146,14 +267,14 @@ def _chosen(setting: Setting, names: Sequence[str] | None) -> list[Case]:
     return [case for case in setting.cases if names is None or case.name in names]
 
 
-def _check_seeds(case: Case, seeds: int, confidence: float) -> None:
+def _check_seeds(case: AuditedClaim, seeds: int, confidence: float) -> None:
     """Refuse before anything is run what `audit` would refuse after it."""
     tests = sum(len(gate.directions) for gate in gates_for(case.claim, case.gates))
-    check_seeds(seeds, case.score.share, simultaneous(confidence, tests), tests)
+    samples.check_seeds(seeds, case.score.share, simultaneous(confidence, tests), tests)
 
 
 def sample(
-    setting: Setting, name: str, key: Array, seeds: int, keep: Keep, say: Callable[[str], None]
+    setting: AuditSetting, name: str, key: Array, seeds: int, keep: Keep, say: Callable[[str], None]
 ) -> Pair:
     """Releases of one interaction in both worlds, leaves (seeds, releases, d)."""
     found: Interaction = setting.interactions[name]
@@ -170,7 +291,11 @@ def sample(
 
 
 def judge(
-    case: Case, setting: Setting, pair: Pair, confidence: float, say: Callable[[str], None]
+    case: AuditedClaim,
+    setting: AuditSetting,
+    pair: Pair,
+    confidence: float,
+    say: Callable[[str], None],
 ) -> Judged:
     """One claim against the releases that its observer holds."""
     say(f"{setting.name}: judging {case.name}")

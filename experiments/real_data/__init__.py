@@ -1,1 +1,0 @@
-"""Real data: certified costs, runs with audits, tables, words."""
