@@ -136,7 +136,7 @@ def main(config: Config) -> int:
         adaptivity=min(config.adaptivity, requests),
         eps_dp=config.eps_dp,
         eps_dd=config.eps_dd,
-        order=options.order(config),
+        order=options.renyi_order(config),
         delta=config.delta,
         accountant=config.accountant,
     )

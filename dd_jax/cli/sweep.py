@@ -152,7 +152,7 @@ def _questions(config: Config, dataset) -> list:
         l2=0.05,
         eps_dp=1.0,
         eps_dd=0.1,
-        order=options.order(config),
+        order=options.renyi_order(config),
         delta=config.delta,
         requests=config.requests,
     )

@@ -413,6 +413,7 @@ def _over(one, key, choices, seeds: int, data: Dataset) -> np.ndarray:
 
 # --- the table ------------------------------------------------------------------------------------
 
+CONFIDENCE = 0.95
 COLUMNS = (
     "system",
     "notion",
@@ -492,26 +493,27 @@ def choose(margin: float, results: dict[str, np.ndarray]) -> list[Choice]:
 
 def _choose(name: str, floor: float, results: dict[str, np.ndarray]) -> Choice:
     system, passes = SYSTEMS[name], results[f"passes: {name}"]
-    values = results[f"accuracy: {system.steps}"]
-    means, usable = values.mean(axis=1), np.isfinite(passes)
-    fits = usable & (means >= floor)
-    costs = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -means, np.inf)
+    mean = mean_over_seeds(results[f"accuracy: {system.steps}"].T, CONFIDENCE)
+    usable = np.isfinite(passes)
+    fits = usable & (mean.value >= floor)
+    costs = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -mean.value, np.inf)
     place = int(np.argmin(costs))
-    accuracy = mean_over_seeds(values[place], 0.95)
+    accuracy, low, high = (float(found[place]) for found in mean)
     return Choice(
         name=name,
         system=system,
         noise=math.nan if system.passes is None else float(results["noise"][place]),
         passes=float(passes[place]),
         gradients=float(passes[place] * results["n"]),
-        accuracy=float(accuracy.value),
-        low=float(accuracy.low),
-        high=float(accuracy.high),
+        accuracy=accuracy,
+        low=low,
+        high=high,
         within=bool(fits.any()),
-        decided=not bool(accuracy.low < floor <= accuracy.high),
+        decided=not low < floor <= high,
     )
 
 
 def best_accuracy(results: dict[str, np.ndarray]) -> float:
     """The best mean accuracy of any system at any noise."""
-    return max(float(v.mean(axis=1).max()) for k, v in results.items() if k.startswith("accuracy"))
+    found = (values for name, values in results.items() if name.startswith("accuracy"))
+    return max(float(values.mean(axis=1, dtype=np.float64).max()) for values in found)

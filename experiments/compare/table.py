@@ -37,8 +37,8 @@ CAPTION = (
     "What a request costs, with the accuracy after it, and what three adversaries learn of a "
     "deleted record. Systems that are accurate and not private show the record to an adaptive "
     "requester, who copies it (data privacy is necessary, thm:dp_necessary); a secret state may "
-    "show it over many releases (unlearning is not deletion, thm:unlrn_vs_forget); what claims "
-    "data-deletion stays within its claim. Systems as in tab:comparision."
+    "show it over many releases (unlearning is not deletion, thm:unlrn_vs_forget); a claim of "
+    "data-deletion has to hold against all three. Systems as in tab:comparision."
 )
 MARKS = {BEYOND: "!", LEAKS: "*", LEAKS_MORE: "**"}
 WIDTH, WIDEST_NAME = 100, 20
