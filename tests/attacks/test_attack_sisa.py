@@ -96,9 +96,9 @@ def test_noise_is_drawn_anew_only_where_a_request_hits(database):
 def test_rows_out_of_range_hit_no_shard():
     deal = jnp.array([[0, 3], [1, 2]], jnp.int32)
     for index in ([3], [-1], [3, -2, 7]):
-        assert not np.any(sisa_mechanism.hit_shards(deal, jnp.array(index), 3))
+        assert not np.any(sisa_mechanism.hit_places(deal, jnp.array(index), 3))
     np.testing.assert_array_equal(
-        sisa_mechanism.hit_shards(deal, jnp.array([2, 3]), 3), [False, True]
+        sisa_mechanism.hit_places(deal, jnp.array([2, 3]), 3).any(axis=1), [False, True]
     )
 
 
