@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from dd_jax import checks
 from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
-from dd_jax.attacks.game import play, retraining
+from dd_jax.attacks.game import first_release, play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.interaction import Requester
@@ -85,12 +85,6 @@ def distinguisher(key: Array, view: PostDeletionView) -> Array:
     return view.first == jnp.float32(ANSWER)
 
 
-def reader(key: Array, view: PostDeletionView) -> Array:
-    """Everything there is to see: the release itself."""
-    del key
-    return view.first
-
-
 def deletion_trial(key: Array, *, mechanism: Mechanism, n: int) -> Outcome:
     """The target is deleted; is the answer the fixed one?"""
     draw_key, play_key = jax.random.split(key)
@@ -110,7 +104,7 @@ def adaptive_trial(key: Array, *, mechanism: Mechanism, n: int) -> Outcome:
     draw_key, play_key = jax.random.split(key)
     database = draw_database(draw_key, n)
     stage = Stage(mechanism, copies_then_deletes(), database, TARGET_ROW, 2, 2, observe=(0,))
-    return play(play_key, stage, reader)
+    return play(play_key, stage, first_release)
 
 
 def fixed_model(key: Array, settings: RecordsSettings) -> AttackResult:
@@ -140,6 +134,8 @@ def _tell_apart(key, settings, claim, mechanism, comparisons) -> AttackResult:
     ]
     each = simultaneous(confidence, len(others))
     estimates = [advantages(answers, other, each)[0] for other in others]
+    table = zip(comparisons, estimates, strict=True)
+    rows = tuple(row({"told apart from": name}, estimate, 1.0) for name, estimate in table)
     return AttackResult(
         measure="advantage",
         estimate=min(estimates, key=lambda estimate: estimate.low),
@@ -147,11 +143,8 @@ def _tell_apart(key, settings, claim, mechanism, comparisons) -> AttackResult:
         bound_means="what (0, 0)-indistinguishability from the comparison allows",
         exact=1.0,
         theory={"epsilon_data_deletion": 0.0, "delta_needed": _delta(answers, others, confidence)},
-        findings=_findings(claim, estimates, releases),
-        rows=tuple(
-            row({"told apart from": name}, e, 1.0)
-            for name, e in zip(comparisons, estimates, strict=True)
-        ),
+        findings=_findings(claim, rows, releases),
+        rows=rows,
     )
 
 
@@ -167,14 +160,14 @@ def _delta(answers, others, confidence, epsilon=1.0) -> float:
     return max(0.0, low - math.exp(epsilon) * max(highs))
 
 
-def _findings(claim: Claim, estimates, releases) -> tuple[Finding, ...]:
+def _findings(claim: Claim, rows, releases) -> tuple[Finding, ...]:
     distinct = len(np.unique(releases))
     deletes = Claim(
         "the curator satisfies (q, 0)-data-deletion under adaptive requesters, for every q",
         "dfn:deletion",
         "ours",
     )
-    lowest = min(estimate.low for estimate in estimates)
+    lowest = min(each["low"] for each in rows)
     return (
         Finding(
             claim,
@@ -189,7 +182,7 @@ def _findings(claim: Claim, estimates, releases) -> tuple[Finding, ...]:
         exact_law(
             "the distinguisher's advantage is 1",
             "dd_jax.attacks.incompleteness.distinguisher",
-            [(estimate, 1.0) for estimate in estimates],
+            rows,
         ),
     )
 

@@ -16,8 +16,8 @@ from jaxtyping import Array
 
 from dd_jax import checks
 from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
-from dd_jax.attacks.game import play, retraining
-from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.attacks.game import first_release, play, retraining
+from dd_jax.audit.samples import Outcome, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
@@ -86,12 +86,6 @@ def requester(n: int, owner_row: int, step: Array) -> Requester:
     return Requester(init, act)
 
 
-def adversary(key: Array, view: PostDeletionView) -> Array:
-    """The deleted record is the one that was just released."""
-    del key
-    return view.first
-
-
 def trial(key: Array, step: Array, *, n: int, num_requests: int, observe: tuple = (0,)) -> Outcome:
     """The owner of the median deletes it at request i = `step`; does the adversary name it?
 
@@ -102,7 +96,8 @@ def trial(key: Array, step: Array, *, n: int, num_requests: int, observe: tuple 
     database, row = draw_database(draw_key, n), n // 2
     curious = requester(n, row, step)
     stage = Stage(mechanism(), curious, database, row, num_requests, num_requests, observe)
-    outcome = play(play_key, stage, adversary)
+    # Her guess: the deleted record is the one that was just released.
+    outcome = play(play_key, stage, first_release)
     return outcome._replace(answer=outcome.answer == database[row])
 
 
@@ -134,6 +129,7 @@ def attack(key: Array, settings: MedianSettings) -> AttackResult:
     blind_trial = functools.partial(shown, observe=())
     estimates = [_estimate(jax.random.fold_in(key, i), shown, seeds, i, each) for i in steps]
     blind = _estimate(jax.random.fold_in(key, 0), blind_trial, seeds, step, each)
+    rows = [_row(n, i, estimate) for i, estimate in zip(steps, estimates, strict=True)]
     return AttackResult(
         measure="success probability",
         estimate=estimates[-1],
@@ -141,8 +137,8 @@ def attack(key: Array, settings: MedianSettings) -> AttackResult:
         bound_means="thm:adaptive_violation: success is at least this",
         exact=exact_success(n, step),
         theory={"bound_simple": theorem_bound_simple(step)},
-        findings=_findings(n, steps, estimates, blind),
-        rows=tuple(_row(n, i, e) for i, e in zip(steps, estimates, strict=True)),
+        findings=_findings(rows, blind),
+        rows=tuple(rows),
     )
 
 
@@ -161,9 +157,8 @@ def _row(n: int, step: int, estimate: Estimate) -> dict:
     )
 
 
-def _findings(n, steps, estimates, blind) -> tuple[Finding, ...]:
-    above = [e.high >= theorem_bound(n, i) for i, e in zip(steps, estimates, strict=True)]
-    last = estimates[-1]
+def _findings(rows: list[dict], blind: Estimate) -> tuple[Finding, ...]:
+    above = [each["high"] >= each["bound"] for each in rows]
     theorem = Claim(
         "the deleted record is inferred with probability at least 1 - 2C(⌊n/2⌋, i-2)/C(n, i-2)",
         "thm:adaptive_violation",
@@ -172,16 +167,15 @@ def _findings(n, steps, estimates, blind) -> tuple[Finding, ...]:
     return (
         Finding(
             ATTACK.claim,
-            last.low > blind.high,
-            f"read off with probability at least {last.low:.4f}; "
+            rows[-1]["low"] > blind.high,
+            f"read off with probability at least {rows[-1]['low']:.4f}; "
             f"at most {blind.high:.4f} when the requester is shown nothing",
         ),
         Finding(theorem, not all(above), f"holds at {sum(above)} of {len(above)} requests"),
         exact_law(
             "the success is exactly 1 - C((n+1)/2, i-1)/C(n, i-1), and 0 for a blind requester",
             "dd_jax.attacks.median.exact_success",
-            [(e, exact_success(n, i)) for i, e in zip(steps, estimates, strict=True)]
-            + [(blind, 0.0)],
+            [*rows, row({}, blind, 0.0)],
         ),
     )
 
