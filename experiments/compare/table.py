@@ -379,9 +379,8 @@ def _draw_costs(axis: Axes, rows: Sequence[Row]) -> None:
         right = "" if isinstance(row.accuracy, str) else f"  {row.accuracy.value:.0%} right"
         axis.text(0.7 + gradients, place, f" {gradients:,.0f}{right}", va="center", fontsize=7)
     axis.set_yticks(range(len(rows)), [row.system for row in rows], fontsize=8)
-    axis.set(
-        xscale="log", xlim=(least, 50 * (max(*spent, 1.5) - least)), ylim=(-0.6, len(rows) - 0.4)
-    )
+    most = 50 * (max(*spent, 1.5) - least)
+    axis.set(xscale="log", xlim=(least, most), ylim=(-0.6, len(rows) - 0.4))
     axis.set_xlabel("per-record gradients of a request", fontsize=9)
     axis.grid(axis="y", visible=False)
 
