@@ -172,24 +172,6 @@ def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, release
     return transcript.releases[-1, 0]
 
 
-class Case(NamedTuple):
-    """Guesses of +1 by a test, where the target stays K_I steps after the recoding, then is gone.
-
-    Attributes:
-        target: "is deleted" or "stays".
-        present, deleted: steps with the target and without it, after the recoding.
-        test: the intervals on which +1 is guessed.
-        ones, zeros: the guesses where the target was +1, and where it was -1.
-    """
-
-    target: str
-    present: int
-    deleted: int
-    test: Sequence[tuple[float, float]]
-    ones: np.ndarray
-    zeros: np.ndarray
-
-
 class Measured(NamedTuple):
     """One release: the advantage and what it shows of R_q, beside the exact values."""
 
@@ -214,33 +196,33 @@ def measure(key: Array, plan: Plan, settings: RecodingSettings) -> list[Measured
     fn = functools.partial(staying_trial, **options)
     stays = neighbours(fn, stay_key, seeds, records, other, schedule)
     shown = [2**k for k in range(int(math.log2(releases)) + 1)]
+    each = simultaneous(settings.confidence, len(shown) + 1)
+
+    def judge(target, present, deleted, test, ones, zeros):
+        """Guesses of +1, on the intervals of a test, where the target is +1 and where it is -1."""
+        hits = (int(ones.sum()), int(zeros.sum()))
+        return Measured(
+            target,
+            present + deleted,
+            advantage(*hits, seeds, each),
+            law(plan, present, deleted).advantage(test),
+            float(renyi_lower_bound(settings.order, *hits, seeds, each)),
+            exact_renyi(plan, settings.order, present, deleted),
+        )
+
     positive = [(0.0, math.inf)]
-    cases = [
-        Case(DELETED, 0, m * plan.delete_steps, positive, *(arm[:, m - 1] for arm in gone))
+    found = [
+        judge(DELETED, 0, m * plan.delete_steps, positive, *(arm[:, m - 1] for arm in gone))
         for m in shown
     ]
     after = releases * plan.delete_steps
     test = law(plan, after, 0).staying_test()
     guesses = [_inside(np.asarray(models), test) for models in stays]
-    cases.append(Case(STAYS, after, 0, test, *guesses))
-    each = simultaneous(settings.confidence, len(cases))
-    return [_measured(plan, settings.order, case, each) for case in cases]
+    return [*found, judge(STAYS, after, 0, test, *guesses)]
 
 
 def _inside(values: np.ndarray, intervals) -> np.ndarray:
     return np.any([(values > low) & (values <= high) for low, high in intervals], axis=0)
-
-
-def _measured(plan: Plan, order, case: Case, confidence: float) -> Measured:
-    hits, seeds = (int(case.ones.sum()), int(case.zeros.sum())), case.ones.size
-    return Measured(
-        case.target,
-        case.present + case.deleted,
-        advantage(*hits, seeds, confidence),
-        law(plan, case.present, case.deleted).advantage(case.test),
-        float(renyi_lower_bound(order, *hits, seeds, confidence)),
-        exact_renyi(plan, order, case.present, case.deleted),
-    )
 
 
 class Bounds(NamedTuple):
@@ -339,7 +321,7 @@ def _findings(measured: list[Measured], limits: Bounds) -> tuple[Finding, ...]:
         exact_law(
             "the advantage is the one computed from the law of the recoded models",
             "dd_jax.attacks.recoding.law, dd_jax.oracles.linear.recoding_renyi",
-            [(m.estimate, m.exact) for m in measured],
+            [row({}, each.estimate, each.exact) for each in measured],
         ),
     )
 
