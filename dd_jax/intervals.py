@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from dd_jax import checks
 from dd_jax.errors import InputError
@@ -35,6 +35,23 @@ class Estimate(NamedTuple):
         return self.low <= value <= self.high
 
 
+def lower_limit(hits, trials, risk):
+    """The Clopper-Pearson lower limit of a probability: too high with probability at most `risk`.
+
+    Arrays are taken too, and fractions of hits, for predictions; 0 hits give 0.
+    """
+    hits = np.asarray(hits, dtype=np.float64)
+    some = np.maximum(hits, np.finfo(np.float64).tiny)
+    return np.where(hits > 0, special.betaincinv(some, trials - hits + 1, risk), 0.0)
+
+
+def upper_limit(hits, trials, risk):
+    """The Clopper-Pearson upper limit: too low with probability at most `risk`; 1 if all hit."""
+    hits = np.asarray(hits, dtype=np.float64)
+    misses = np.maximum(trials - hits, np.finfo(np.float64).tiny)
+    return np.where(hits < trials, special.betainccinv(hits + 1, misses, risk), 1.0)
+
+
 def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
     """The two-sided Clopper-Pearson interval of a proportion, (1 - confidence)/2 on each side."""
     check_confidence(confidence)
@@ -44,8 +61,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[flo
             f"give at least 1 trial and 0 ≤ successes ≤ trials."
         )
     tail = (1 - confidence) / 2
-    low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
-    high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
+    low, high = (limit(successes, trials, tail) for limit in (lower_limit, upper_limit))
     return float(low), float(high)
 
 

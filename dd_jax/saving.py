@@ -8,7 +8,6 @@ to be forgotten.
 
 import json
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dd_jax import files
 from dd_jax.databases import expand
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -85,7 +85,12 @@ def save(
         "served": int(state.served),
         "transcripts": len(transcripts),
     }
-    _write(Path(path), arrays | {"about": np.asarray(json.dumps(about))})
+    arrays["about"] = np.asarray(json.dumps(about))
+    try:
+        with files.whole_file(Path(path), private=True) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}).") from None
 
 
 def load(
@@ -160,22 +165,6 @@ def _transcript(arrays: dict[str, np.ndarray], name: str, structure) -> Transcri
     ):
         raise ValueError("lengths")
     return Transcript(releases=None, edits=edits, unchanged=unchanged, **history)
-
-
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """All or nothing: written under another name in the same folder, then put in place."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            try:
-                np.savez(file, allow_pickle=False, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}).") from None
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

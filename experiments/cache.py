@@ -23,9 +23,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import sweeps
+from dd_jax import files, sweeps
 from dd_jax.ensemble import DEFAULT_CHUNK
-from dd_jax.sweeps import store
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "flax", "dp-accounting")
@@ -153,7 +152,7 @@ def write(path: Path, saved: Saved) -> None:
     buffer = io.BytesIO()
     named: Any = {ABOUT: np.array(about), **saved.arrays}
     np.savez_compressed(buffer, **named)
-    store.place(path, buffer.getvalue())
+    files.place(path, buffer.getvalue())
 
 
 def read(path: Path) -> Saved | None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
+from dd_jax import files
 from dd_jax.cli import style
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
@@ -62,12 +63,12 @@ class Report:
     Attributes:
         path: the page.
         made: every figure, in the order of the page.
-        claims: the audited claims, see `page.Claim`.
+        claims: the audited claims, see `page.ClaimRow`.
     """
 
     path: Path
     made: tuple[page.Made, ...]
-    claims: tuple[page.Claim, ...]
+    claims: tuple[page.ClaimRow, ...]
 
 
 def write_report(options: Options, say: Say) -> Report:
@@ -91,7 +92,7 @@ def write_report(options: Options, say: Say) -> Report:
     say(schedule, "writing the page")
     claims = page.claims(made)
     text = page.render(made, claims, options.scale)
-    store.place(options.results / PAGE, text.encode())
+    files.place(options.results / PAGE, text.encode())
     return Report(options.results / PAGE, tuple(made), claims)
 
 
@@ -151,12 +152,12 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         say("drawn from the saved arrays, nothing has changed")
     kept = job.saved or _compute(name, job, options, say)
     figure = module.plot(config, kept.arrays)
-    files = {"NPZ": _arrays_file(name, options).name}
+    named = {"NPZ": _arrays_file(name, options).name}
     content = {"csv": _as_csv(kept.arrays).encode()}
     content |= {suffix: style.drawn(figure, suffix) for suffix in ("pdf", "svg", "png")}
     for suffix, written in content.items():
-        files[suffix.upper()] = f"{name}.{suffix}"
-        store.place(options.results / f"{name}.{suffix}", written)
+        named[suffix.upper()] = f"{name}.{suffix}"
+        files.place(options.results / f"{name}.{suffix}", written)
     return page.Made(
         name,
         module.TITLE,
@@ -164,19 +165,14 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         config=asdict(config),
         seconds=kept.seconds,
         revision=kept.revision,
-        caption=_caption(module, config, kept.arrays),
-        note=getattr(module, "NOTE", ""),
+        caption=module.CAPTION,
+        note=module.NOTE,
         image=page.image(content["svg"], content["png"]),
         inches=float(figure.get_figwidth()),
-        files=files,
-        tables=tuple(module.tables(config, kept.arrays)) if hasattr(module, "tables") else (),
+        files=named,
+        tables=tuple(module.tables(config, kept.arrays)),
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,
     )
-
-
-def _caption(module: ModuleType, config: Any, arrays: cache.Arrays) -> str:
-    """`CAPTION`; figures that have none yet say it with a function."""
-    return module.CAPTION if hasattr(module, "CAPTION") else module.caption(config, arrays)
 
 
 def _compute(name: str, job: Job, options: Options, say: Callable[[str], None]) -> cache.Saved:

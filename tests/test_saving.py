@@ -1,6 +1,7 @@
 """A curator on disk: what is saved goes on, is certified, and holds nothing that was deleted."""
 
 import os
+import stat
 
 import jax
 import jax.numpy as jnp
@@ -125,6 +126,7 @@ def test_saving_again_replaces_the_file_at_once(served, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert int(dd.load(path, PROBLEM)[1].served) == 2
     assert list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600  # it holds the records
     dd.save(path, PLAN, later, transcript, more)
     assert int(dd.load(path, PROBLEM)[1].served) == 3
     assert np.asarray(database.features[9]).tobytes() not in path.read_bytes()

@@ -22,7 +22,15 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks, losses
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, exact_law, setting
+from dd_jax.attacks.attack import (
+    Attack,
+    AttackResult,
+    Picture,
+    RenyiSettings,
+    exact_law,
+    row,
+    setting,
+)
 from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
@@ -446,7 +454,7 @@ def _findings(scores: list[Scores], weak: list[Scores]) -> tuple[Finding, ...]:
         exact_law(
             "the likelihood-ratio test has the advantage of the exact law",
             "dd_jax.oracles.linear.renyi",
-            [(s.estimates["likelihood ratio"], s.likelihood_ratio) for s in scores],
+            [row({}, s.estimates["likelihood ratio"], s.likelihood_ratio) for s in scores],
             ROUNDING,
         ),
     )

@@ -5,7 +5,7 @@ An attack's file ends in `ATTACK = Attack(...)`, and `dd_jax.attacks` names it i
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -216,23 +216,24 @@ def row(
 
 
 def exact_law(
-    what: str, source: str, pairs: list[tuple[Estimate, float]], rounding: float = 0.0
+    what: str, source: str, rows: Sequence[Mapping[str, Any]], rounding: float = 0.0
 ) -> Finding:
     """Our claim that computed values are the true ones: refuted if an interval misses its value.
 
     Args:
         what: the claim in words.
         source: the function that computes the values.
-        pairs: estimates (simultaneous intervals) and the values computed for them.
+        rows: of `row`, with simultaneous intervals; those without an exact value are left out.
         rounding: numerical error allowed in the computed values.
     """
+    known = [each for each in rows if each["exact"] is not None]
     missed = [
-        (estimate, value)
-        for estimate, value in pairs
-        if not estimate.low - rounding <= value <= estimate.high + rounding
+        each
+        for each in known
+        if not each["low"] - rounding <= each["exact"] <= each["high"] + rounding
     ]
-    evidence = f"{len(pairs) - len(missed)} of {len(pairs)} intervals contain the computed value"
+    evidence = f"{len(known) - len(missed)} of {len(known)} intervals contain the computed value"
     if missed:
-        estimate, value = missed[0]
-        evidence += f"; {value:.4g} is outside [{estimate.low:.4g}, {estimate.high:.4g}]"
+        first = missed[0]
+        evidence += f"; {first['exact']:.4g} is outside [{first['low']:.4g}, {first['high']:.4g}]"
     return Finding(Claim(what, source, "ours"), bool(missed), evidence)

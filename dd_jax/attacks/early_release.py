@@ -273,10 +273,7 @@ def _findings(seen: Measured, blind: Measured, claimed: float, certificate: Cert
         exact_law(
             "the release has the law computed on a grid",
             "dd_jax.oracles.grid.law_after",
-            [
-                (found.estimate, found.exact.inside - found.exact.inside_gibbs)
-                for found in (seen, blind)
-            ],
+            [_row(found, claimed) for found in (seen, blind)],
             rounding=1e-3,
         ),
     )

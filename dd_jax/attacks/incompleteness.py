@@ -140,6 +140,8 @@ def _tell_apart(key, settings, claim, mechanism, comparisons) -> AttackResult:
     ]
     each = simultaneous(confidence, len(others))
     estimates = [advantages(answers, other, each)[0] for other in others]
+    table = zip(comparisons, estimates, strict=True)
+    rows = tuple(row({"told apart from": name}, estimate, 1.0) for name, estimate in table)
     return AttackResult(
         measure="advantage",
         estimate=min(estimates, key=lambda estimate: estimate.low),
@@ -147,11 +149,8 @@ def _tell_apart(key, settings, claim, mechanism, comparisons) -> AttackResult:
         bound_means="what (0, 0)-indistinguishability from the comparison allows",
         exact=1.0,
         theory={"epsilon_data_deletion": 0.0, "delta_needed": _delta(answers, others, confidence)},
-        findings=_findings(claim, estimates, releases),
-        rows=tuple(
-            row({"told apart from": name}, e, 1.0)
-            for name, e in zip(comparisons, estimates, strict=True)
-        ),
+        findings=_findings(claim, rows, releases),
+        rows=rows,
     )
 
 
@@ -167,14 +166,14 @@ def _delta(answers, others, confidence, epsilon=1.0) -> float:
     return max(0.0, low - math.exp(epsilon) * max(highs))
 
 
-def _findings(claim: Claim, estimates, releases) -> tuple[Finding, ...]:
+def _findings(claim: Claim, rows, releases) -> tuple[Finding, ...]:
     distinct = len(np.unique(releases))
     deletes = Claim(
         "the curator satisfies (q, 0)-data-deletion under adaptive requesters, for every q",
         "dfn:deletion",
         "ours",
     )
-    lowest = min(estimate.low for estimate in estimates)
+    lowest = min(each["low"] for each in rows)
     return (
         Finding(
             claim,
@@ -189,7 +188,7 @@ def _findings(claim: Claim, estimates, releases) -> tuple[Finding, ...]:
         exact_law(
             "the distinguisher's advantage is 1",
             "dd_jax.attacks.incompleteness.distinguisher",
-            [(estimate, 1.0) for estimate in estimates],
+            rows,
         ),
     )
 

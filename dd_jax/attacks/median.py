@@ -134,6 +134,7 @@ def attack(key: Array, settings: MedianSettings) -> AttackResult:
     blind_trial = functools.partial(shown, observe=())
     estimates = [_estimate(jax.random.fold_in(key, i), shown, seeds, i, each) for i in steps]
     blind = _estimate(jax.random.fold_in(key, 0), blind_trial, seeds, step, each)
+    rows = [_row(n, i, estimate) for i, estimate in zip(steps, estimates, strict=True)]
     return AttackResult(
         measure="success probability",
         estimate=estimates[-1],
@@ -141,8 +142,8 @@ def attack(key: Array, settings: MedianSettings) -> AttackResult:
         bound_means="thm:adaptive_violation: success is at least this",
         exact=exact_success(n, step),
         theory={"bound_simple": theorem_bound_simple(step)},
-        findings=_findings(n, steps, estimates, blind),
-        rows=tuple(_row(n, i, e) for i, e in zip(steps, estimates, strict=True)),
+        findings=_findings(rows, blind),
+        rows=tuple(rows),
     )
 
 
@@ -161,9 +162,8 @@ def _row(n: int, step: int, estimate: Estimate) -> dict:
     )
 
 
-def _findings(n, steps, estimates, blind) -> tuple[Finding, ...]:
-    above = [e.high >= theorem_bound(n, i) for i, e in zip(steps, estimates, strict=True)]
-    last = estimates[-1]
+def _findings(rows: list[dict], blind: Estimate) -> tuple[Finding, ...]:
+    above = [each["high"] >= each["bound"] for each in rows]
     theorem = Claim(
         "the deleted record is inferred with probability at least 1 - 2C(⌊n/2⌋, i-2)/C(n, i-2)",
         "thm:adaptive_violation",
@@ -172,16 +172,15 @@ def _findings(n, steps, estimates, blind) -> tuple[Finding, ...]:
     return (
         Finding(
             ATTACK.claim,
-            last.low > blind.high,
-            f"read off with probability at least {last.low:.4f}; "
+            rows[-1]["low"] > blind.high,
+            f"read off with probability at least {rows[-1]['low']:.4f}; "
             f"at most {blind.high:.4f} when the requester is shown nothing",
         ),
         Finding(theorem, not all(above), f"holds at {sum(above)} of {len(above)} requests"),
         exact_law(
             "the success is exactly 1 - C((n+1)/2, i-1)/C(n, i-1), and 0 for a blind requester",
             "dd_jax.attacks.median.exact_success",
-            [(e, exact_success(n, i)) for i, e in zip(steps, estimates, strict=True)]
-            + [(blind, 0.0)],
+            [*rows, row({}, blind, 0.0)],
         ),
     )
 

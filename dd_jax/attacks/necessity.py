@@ -229,6 +229,7 @@ def attack(key: Array, settings: NecessitySettings) -> AttackResult:
         for curator_key, curator in zip(jax.random.split(key, len(CURATORS)), CURATORS, strict=True)
     }
     truth = {curator: exact(curator, n, scale) for curator in CURATORS}
+    rows = [each for name in CURATORS for each in _rows(name, measured[name], truth[name])]
     retrained = truth[RETRAINS]
     delta = leak(measured[RETRAINS])
     implied = float(inference.deletion_necessary(order, delta))
@@ -247,12 +248,12 @@ def attack(key: Array, settings: NecessitySettings) -> AttackResult:
             "epsilon_certified": epsilon,
             "advantage_of_both_tests_at_most": float(inference.privacy_necessary(order, epsilon)),
         },
-        findings=_findings(measured, truth, implied, epsilon),
-        rows=tuple(r for curator in CURATORS for r in _rows(curator, measured, truth)),
+        findings=_findings(measured, rows, implied, epsilon),
+        rows=tuple(rows),
     )
 
 
-def _pairs(measured: Measured, truth: Exact) -> list[tuple[str, Estimate, float]]:
+def _rows(curator: str, measured: Measured, truth: Exact) -> list[dict]:
     named = [("Adv(Test)", measured.learner, truth.learner)]
     for index, start in enumerate(STARTS):
         named.append((f"Adv(Test̄) from θ = {start:+g}", measured.deleter[index], truth.deleter))
@@ -261,15 +262,10 @@ def _pairs(measured: Measured, truth: Exact) -> list[tuple[str, Estimate, float]
         )
     named.append(("Adv(MI)", measured.attack, truth.attack))
     named.append(("Adv(MI), swapped requester", measured.swapped, truth.swapped))
-    return named
-
-
-def _rows(curator: str, measured: dict, truth: dict) -> list[dict]:
-    named = _pairs(measured[curator], truth[curator])
     return [row({"curator": curator, "what": what}, e, value) for what, e, value in named]
 
 
-def _findings(measured, truth, implied, epsilon) -> tuple[Finding, ...]:
+def _findings(measured, rows, implied, epsilon) -> tuple[Finding, ...]:
     honest, leaning = measured[RETRAINS], measured[REMEMBERS]
     low, high = product(honest)
     leaning_low, _ = product(leaning)
@@ -294,7 +290,6 @@ def _findings(measured, truth, implied, epsilon) -> tuple[Finding, ...]:
         "dd_jax.guarantees.inference.deletion_necessary",
         "ours",
     )
-    pairs = [pair[1:] for curator in CURATORS for pair in _pairs(measured[curator], truth[curator])]
     return (
         Finding(
             ATTACK.claim,
@@ -315,7 +310,7 @@ def _findings(measured, truth, implied, epsilon) -> tuple[Finding, ...]:
             implied > epsilon,
             f"{RETRAINS}: no ε below {implied:.4g}; ε = {epsilon:g} is certified for p = 1",
         ),
-        exact_law("every advantage is the one computed", "dd_jax.attacks.necessity.exact", pairs),
+        exact_law("every advantage is the one computed", "dd_jax.attacks.necessity.exact", rows),
     )
 
 

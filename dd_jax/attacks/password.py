@@ -145,13 +145,16 @@ def attack(key: Array, settings: PasswordSettings) -> AttackResult:
         fn = functools.partial(trial, passwords=passwords, observe=observe)
         pair = two_worlds(fn, case_key, settings.seeds, records, alternative)
         estimates.append(advantages(pair.present, pair.absent, each)[0])
-    seen, blind = estimates
+    rows = tuple(
+        row({"releases seen by the requester": seen}, estimate, exact)
+        for seen, estimate, exact in zip((1, 0), estimates, (1.0, 1 / passwords), strict=True)
+    )
     eps_dd = nonadaptive_epsilon(order, passwords)
     claimed = adaptive.deletion_adaptive_as_stated(eps_dd, 0.0, 1)
     bound = float(inference.advantage_soundness(order, claimed))
     return AttackResult(
         measure="advantage",
-        estimate=seen,
+        estimate=estimates[0],
         bound=bound,
         bound_means="thm:reduction with thm:soundness: advantage is at most this",
         exact=1.0,
@@ -161,15 +164,13 @@ def attack(key: Array, settings: PasswordSettings) -> AttackResult:
             "eps_dd_claimed": float(claimed),
             "eps_dd_adaptive_at_least": adaptive_epsilon(),
         },
-        findings=_findings(seen, blind, bound, passwords),
-        rows=(
-            row({"releases seen by the requester": 1}, seen, 1.0),
-            row({"releases seen by the requester": 0}, blind, 1 / passwords),
-        ),
+        findings=_findings(rows, bound),
+        rows=rows,
     )
 
 
-def _findings(seen, blind, bound, passwords) -> tuple[Finding, ...]:
+def _findings(rows, bound) -> tuple[Finding, ...]:
+    seen, blind = rows
     nonadaptive = Claim(
         "without adaptivity the advantage is within thm:soundness at the exact ε_dd",
         "dd_jax.attacks.password.nonadaptive_epsilon",
@@ -178,18 +179,18 @@ def _findings(seen, blind, bound, passwords) -> tuple[Finding, ...]:
     return (
         Finding(
             ATTACK.claim,
-            seen.low > bound,
-            f"advantage at least {seen.low:.4f}, where the claim allows {bound:.4g}",
+            seen["low"] > bound,
+            f"advantage at least {seen['low']:.4f}, where the claim allows {bound:.4g}",
         ),
         Finding(
             nonadaptive,
-            blind.low > bound,
-            f"advantage of a blind requester in [{blind.low:.4f}, {blind.high:.4f}]",
+            blind["low"] > bound,
+            f"advantage of a blind requester in [{blind['low']:.4f}, {blind['high']:.4f}]",
         ),
         exact_law(
             "the advantage is 1 with one release seen and 1/M with none",
             "dd_jax.attacks.password.mechanism",
-            [(seen, 1.0), (blind, 1 / passwords)],
+            rows,
         ),
     )
 

@@ -231,14 +231,15 @@ def attack(key: Array, settings: GroupSettings) -> AttackResult:
     for case_key, case in zip(jax.random.split(key, len(played)), played, strict=True):
         trials_here = min(seeds, MOST_RETRAINED) if case.certified is None else seeds
         estimates.append(success(case_key, scene, case.mechanism, case.observe, trials_here, each))
+    rows = tuple(_row(case, made) for case, made in zip(played, estimates, strict=True))
     return AttackResult(
         measure="success probability",
         estimate=estimates[0],
         bound=CHANCE,
         bound_means="chance: all that perfect deletion would allow",
         exact=played[0].exact,
-        findings=_findings(played, estimates),
-        rows=tuple(_row(case, made) for case, made in zip(played, estimates, strict=True)),
+        findings=_findings(rows),
+        rows=rows,
         theory={"learn_steps": plan.learn_steps, "delete_steps": plan.delete_steps},
     )
 
@@ -248,9 +249,8 @@ def _row(case: Case, estimate: Estimate) -> dict:
     return row(labels, estimate, case.exact, certified=case.certified, trials=estimate.trials)
 
 
-def _findings(played, estimates) -> tuple[Finding, ...]:
-    table = list(zip(played, estimates, strict=True))
-    held = [(case, made) for case, made in table if case.certified is not None]
+def _findings(rows) -> tuple[Finding, ...]:
+    held = [each for each in rows if each["certified"] is not None]
     certificate = Claim(
         "a deleted label is named with probability at most (1 + advantage bound)/2 by anyone who "
         "sees what Noisy-GD releases from the deletion on, after requests that saw p releases",
@@ -260,22 +260,23 @@ def _findings(played, estimates) -> tuple[Finding, ...]:
     return (
         Finding(
             ATTACK.claim,
-            estimates[0].low > CHANCE,
+            rows[0]["low"] > CHANCE,
             f"after retraining the deleted label is named with probability at least "
-            f"{estimates[0].low:.4f}, against {CHANCE} by chance",
+            f"{rows[0]['low']:.4f}, against {CHANCE} by chance",
         ),
         Finding(
             certificate,
-            any(made.low > case.certified for case, made in held),
+            any(each["low"] > each["certified"] for each in held),
             "; ".join(
-                f"p = {len(case.observe)}: at least {made.low:.4f}, certified {case.certified:.4f}"
-                for case, made in held
+                f"p = {each['releases seen']}: at least {each['low']:.4f}, "
+                f"certified {each['certified']:.4f}"
+                for each in held
             ),
         ),
         exact_law(
             "after retraining the success is 1 if the requester saw φ_0 and 1/2 if it saw nothing",
             "dd_jax.attacks.re_encoding.leaning",
-            [(made, case.exact) for case, made in table if case.exact is not None],
+            rows,
         ),
     )
 

@@ -31,12 +31,10 @@ from dd_jax.attacks.attack import (
 )
 from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import renyi_lower_bound
-from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, one_run, two_worlds
 from dd_jax.claims import Claim, Finding
-from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
 from dd_jax.guarantees import adaptive, inference, renyi
-from dd_jax.interaction import interact
 from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.oracles import linear
@@ -163,31 +161,13 @@ def trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) 
     return play(key, Stage(curator, curious, records, TARGET_ROW, 1, releases, (0,)), adversary)
 
 
-def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Array:
+def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Outcome:
     """The target stays; its observer sees the last release alone."""
     curator = mechanism(Problem(losses.linear(), L2), Schedule(*schedule, *steps))
     curious = requester(records.shape[0], deletes=False)
-    options = {"num_requests": releases, "observe": (0,)}
-    _, transcript = interact(key, curator, curious, records, **options)
-    return transcript.releases[-1, 0]
-
-
-class Case(NamedTuple):
-    """Guesses of +1 by a test, where the target stays K_I steps after the recoding, then is gone.
-
-    Attributes:
-        target: "is deleted" or "stays".
-        present, deleted: steps with the target and without it, after the recoding.
-        test: the intervals on which +1 is guessed.
-        ones, zeros: the guesses where the target was +1, and where it was -1.
-    """
-
-    target: str
-    present: int
-    deleted: int
-    test: Sequence[tuple[float, float]]
-    ones: np.ndarray
-    zeros: np.ndarray
+    last = (releases,)
+    stage = Stage(curator, curious, records, TARGET_ROW, 0, releases, (0,), kept=last)
+    return one_run(key, stage, lambda view: view.releases[0, 0])
 
 
 class Measured(NamedTuple):
@@ -212,35 +192,35 @@ def measure(key: Array, plan: Plan, settings: RecodingSettings) -> list[Measured
     fn = functools.partial(trial, **options)
     gone = two_worlds(fn, gone_key, seeds, records, other, schedule)
     fn = functools.partial(staying_trial, **options)
-    stays = neighbours(fn, stay_key, seeds, records, other, schedule)
+    stays = two_worlds(fn, stay_key, seeds, records, other, schedule)
     shown = [2**k for k in range(int(math.log2(releases)) + 1)]
+    each = simultaneous(settings.confidence, len(shown) + 1)
+
+    def judge(target, present, deleted, test, ones, zeros):
+        """Guesses of +1, on the intervals of a test, where the target is +1 and where it is -1."""
+        hits = (int(ones.sum()), int(zeros.sum()))
+        return Measured(
+            target,
+            present + deleted,
+            advantage(*hits, seeds, each),
+            law(plan, present, deleted).advantage(test),
+            float(renyi_lower_bound(settings.order, *hits, seeds, each)),
+            exact_renyi(plan, settings.order, present, deleted),
+        )
+
     positive = [(0.0, math.inf)]
-    cases = [
-        Case(DELETED, 0, m * plan.delete_steps, positive, *(arm[:, m - 1] for arm in gone))
+    found = [
+        judge(DELETED, 0, m * plan.delete_steps, positive, *(arm[:, m - 1] for arm in gone))
         for m in shown
     ]
     after = releases * plan.delete_steps
     test = law(plan, after, 0).staying_test()
-    guesses = [_inside(np.asarray(models), test) for models in stays]
-    cases.append(Case(STAYS, after, 0, test, *guesses))
-    each = simultaneous(settings.confidence, len(cases))
-    return [_measured(plan, settings.order, case, each) for case in cases]
+    guesses = [_inside(models, test) for models in stays]
+    return [*found, judge(STAYS, after, 0, test, *guesses)]
 
 
 def _inside(values: np.ndarray, intervals) -> np.ndarray:
     return np.any([(values > low) & (values <= high) for low, high in intervals], axis=0)
-
-
-def _measured(plan: Plan, order, case: Case, confidence: float) -> Measured:
-    hits, seeds = (int(case.ones.sum()), int(case.zeros.sum())), case.ones.size
-    return Measured(
-        case.target,
-        case.present + case.deleted,
-        advantage(*hits, seeds, confidence),
-        law(plan, case.present, case.deleted).advantage(case.test),
-        float(renyi_lower_bound(order, *hits, seeds, confidence)),
-        exact_renyi(plan, order, case.present, case.deleted),
-    )
 
 
 class Bounds(NamedTuple):
@@ -339,7 +319,7 @@ def _findings(measured: list[Measured], limits: Bounds) -> tuple[Finding, ...]:
         exact_law(
             "the advantage is the one computed from the law of the recoded models",
             "dd_jax.attacks.recoding.law, dd_jax.oracles.linear.recoding_renyi",
-            [(m.estimate, m.exact) for m in measured],
+            [row({}, each.estimate, each.exact) for each in measured],
         ),
     )
 

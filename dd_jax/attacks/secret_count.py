@@ -166,14 +166,13 @@ def trial(key: Array, records: Array, *, variant: str, settings: CountSettings, 
 
 
 class Measured(NamedTuple):
-    """One variant: advantages and theory at the checkpoints, and the largest log ratios of one
-    release: to retraining (computed) and between the two worlds (sampled).
+    """One variant: its rows, one per checkpoint, with the advantage and the exact one; the last
+    estimate; and the largest log ratios of one release: to retraining (computed) and between the
+    two worlds (sampled).
     """
 
-    variant: str
-    checkpoints: list[int]
-    estimates: list[Estimate]
-    theory: list[float]
+    rows: list[dict]
+    estimate: Estimate
     ratio_to_retraining: float
     ratio_sampled: float
 
@@ -194,11 +193,13 @@ def measure(key: Array, variant: str, settings: CountSettings, confidence: float
     chunk = max(64, min(DEFAULT_CHUNK, MOST_RELEASES_AT_ONCE // num_requests))
     pair = two_worlds(fn, key, settings.seeds, records, alternative, chunk=chunk)
     shifts = epsilon * known_shifts(variant, step, releases)
+    estimates = advantages(pair.present.guess, pair.absent.guess, confidence)
     return Measured(
-        variant,
-        checkpoints,
-        advantages(pair.present.guess, pair.absent.guess, confidence),
-        [optimal_advantage(shifts[:m]) for m in checkpoints],
+        [
+            row({"variant": variant, "releases": m}, estimate, optimal_advantage(shifts[:m]))
+            for m, estimate in zip(checkpoints, estimates, strict=True)
+        ],
+        estimates[-1],
         float(epsilon * np.max(np.abs(centres - counts))),
         float(max(pair.present.largest_ratio.max(), pair.absent.largest_ratio.max())),
     )
@@ -270,33 +271,29 @@ def attack(key: Array, settings: CountSettings) -> AttackResult:
         measure(part, variant, settings, each)
         for part, variant in zip(jax.random.split(key), (AS_STATED, REPAIRED), strict=True)
     )
-    limit = min(1.0, stated.theory[-1] + advantage_beyond(settings.num_requests, epsilon))
+    as_stated = stated.rows[-1]["exact"]
+    limit = min(1.0, as_stated + advantage_beyond(settings.num_requests, epsilon))
     one_release = float(np.tanh(epsilon))
     return AttackResult(
         measure="advantage",
-        estimate=repaired.estimates[-1],
+        estimate=repaired.estimate,
         bound=one_release,
         bound_means="the most that one (ε, 0)-certified release allows, tanh ε",
-        exact=repaired.theory[-1],
+        exact=repaired.rows[-1]["exact"],
         theory={
-            "as_stated": stated.theory[-1],
+            "as_stated": as_stated,
             "as_stated_any_number_of_releases_at_most": limit,
             "log_ratio_of_one_release": max(
                 stated.ratio_to_retraining, repaired.ratio_to_retraining
             ),
         },
         findings=_findings(stated, repaired, epsilon, limit, one_release),
-        rows=(*_rows(stated), *_rows(repaired)),
+        rows=(*stated.rows, *repaired.rows),
     )
 
 
-def _rows(measured: Measured) -> list[dict]:
-    table = zip(measured.checkpoints, measured.estimates, measured.theory, strict=True)
-    return [row({"variant": measured.variant, "releases": m}, e, exact) for m, e, exact in table]
-
-
 def _findings(stated, repaired, epsilon, limit, one_release) -> tuple[Finding, ...]:
-    best, weak = repaired.estimates[-1], stated.estimates[-1]
+    best, weak = repaired.estimate, stated.estimate
     proof = Claim(
         "shifts of 1/j reveal the deleted record to an observer of enough releases",
         "the proof of thm:unlrn_vs_forget (erratum E6)",
@@ -309,7 +306,6 @@ def _findings(stated, repaired, epsilon, limit, one_release) -> tuple[Finding, .
     )
     ratios = [m.ratio_to_retraining for m in (stated, repaired)]
     ratios += [m.ratio_sampled for m in (stated, repaired)]
-    pairs = [pair for m in (stated, repaired) for pair in zip(m.estimates, m.theory, strict=True)]
     return (
         Finding(
             ATTACK.claim,
@@ -330,7 +326,7 @@ def _findings(stated, repaired, epsilon, limit, one_release) -> tuple[Finding, .
         exact_law(
             "the test's advantage is the total variation of the release sequences",
             "dd_jax.attacks.secret_count.optimal_advantage",
-            pairs,
+            [*stated.rows, *repaired.rows],
             rounding=ROUNDING,
         ),
     )

@@ -9,11 +9,10 @@ direction and a threshold on one half and test on the other. Host-side, no JAX.
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from dd_jax.audit.bounds import coin_divergence
 from dd_jax.errors import InputError
-from dd_jax.intervals import Estimate, advantage, check_confidence
+from dd_jax.intervals import Estimate, advantage, check_confidence, lower_limit, upper_limit
 
 MOST_THRESHOLDS = 512
 # Half of them fit an event, and a covariance needs two.
@@ -27,16 +26,13 @@ def renyi_lower_bound(order: float, hits_present, hits_absent, trials: int, conf
         order: q > 1.
         hits_present, hits_absent: how often the event happened in each arm; may be arrays.
         trials: independent trials in each arm.
-        confidence: 1 - α. The limits are those of `estimate.advantage` (two-sided intervals of
+        confidence: 1 - α. The limits are those of `intervals.advantage` (two-sided intervals of
             confidence 1 - α/2), so that one α covers a divergence and an advantage together.
     """
     check_confidence(confidence)
     tail = (1 - confidence) / 4
-    present, absent = np.asarray(hits_present), np.asarray(hits_absent)
-    with np.errstate(invalid="ignore"):
-        low = np.where(present > 0, stats.beta.ppf(tail, present, trials - present + 1), 0.0)
-        high = np.where(absent < trials, stats.beta.isf(tail, absent + 1, trials - absent), 1.0)
-    return coin_divergence(low, high, order=order)
+    low = lower_limit(hits_present, trials, tail)
+    return coin_divergence(low, upper_limit(hits_absent, trials, tail), order=order)
 
 
 class Event(NamedTuple):

@@ -174,23 +174,20 @@ def attack(key: Array, settings: ShardSettings) -> AttackResult:
         _play(case_key, case, settings.seeds, each)
         for case_key, case in zip(keys, played, strict=True)
     ]
-    estimates = [estimate for estimate, _ in results]
+    rows = tuple(_row(case, *found) for case, found in zip(played, results, strict=True))
     return AttackResult(
         measure="success probability",
-        estimate=estimates[0],
+        estimate=results[0][0],
         bound=CHANCE,
         bound_means="the rate under retraining, by symmetry of the shards",
-        findings=_findings(played, estimates),
-        rows=tuple(
-            row(
-                {"curator": case.curator, "requests": case.requests},
-                estimate,
-                case.exact,
-                accuracy=accuracy,
-            )
-            for case, estimate, (_, accuracy) in zip(played, estimates, results, strict=True)
-        ),
+        findings=_findings(rows),
+        rows=rows,
     )
+
+
+def _row(case: Case, estimate: Estimate, accuracy: float) -> dict:
+    labels = {"curator": case.curator, "requests": case.requests}
+    return row(labels, estimate, case.exact, accuracy=accuracy)
 
 
 def _play(key: Array, case: Case, seeds: int, confidence: float) -> tuple[Estimate, float]:
@@ -200,9 +197,8 @@ def _play(key: Array, case: Case, seeds: int, confidence: float) -> tuple[Estima
     return proportions(reading.drained, confidence)[0], float(np.mean(reading.accuracy))
 
 
-def _findings(played, estimates) -> tuple[Finding, ...]:
-    plain, private = estimates[:2]
-    known = [(e, case.exact) for e, case in zip(estimates, played, strict=True) if case.exact]
+def _findings(rows) -> tuple[Finding, ...]:
+    plain, private = rows[:2]
     defence = Claim(
         "this noise inside each shard hides the deal: drained shards are named no more often than "
         "under retraining",
@@ -212,20 +208,20 @@ def _findings(played, estimates) -> tuple[Finding, ...]:
     return (
         Finding(
             ATTACK.claim,
-            plain.low > CHANCE,
-            f"the drained half is named with probability at least {plain.low:.4f}, "
+            plain["low"] > CHANCE,
+            f"the drained half is named with probability at least {plain['low']:.4f}, "
             f"against {CHANCE} for retraining",
         ),
         Finding(
             defence,
-            private.low > CHANCE,
-            f"{private.value:.4f} in [{private.low:.4f}, {private.high:.4f}] with noise, {CHANCE} "
-            f"under retraining, {plain.value:.4f} without noise",
+            private["low"] > CHANCE,
+            f"{private['success']:.4f} in [{private['low']:.4f}, {private['high']:.4f}] with "
+            f"noise, {CHANCE} under retraining, {plain['success']:.4f} without noise",
         ),
         exact_law(
             "the rate is 1/2 under retraining, and under SISA when requests are fixed in advance",
             "dd_jax.attacks.sisa",
-            known,
+            rows,
         ),
     )
 

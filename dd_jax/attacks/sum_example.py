@@ -72,8 +72,8 @@ def attack(key: Array, settings: Settings) -> AttackResult:
         for case_key, observe in zip(jax.random.split(key), cases.values(), strict=True)
     ]
     estimates = proportions(np.stack(scores, axis=1), settings.confidence)
-    pairs = list(zip(estimates, (1.0, CHANCE), strict=True))
-    rows = [row({"requests": name}, *pair) for name, pair in zip(cases, pairs, strict=True)]
+    table = zip(cases, estimates, (1.0, CHANCE), strict=True)
+    rows = tuple(row({"requests": name}, estimate, exact) for name, estimate, exact in table)
     success = estimates[0]
     findings = (
         Finding(
@@ -85,7 +85,7 @@ def attack(key: Array, settings: Settings) -> AttackResult:
         exact_law(
             "the success is 1 when requests depend on the model and 1/2 when they do not",
             "dd_jax.attacks.sum_example",
-            pairs,
+            rows,
         ),
     )
     return AttackResult(
@@ -95,7 +95,7 @@ def attack(key: Array, settings: Settings) -> AttackResult:
         bound_means="chance: all that perfect deletion would allow",
         exact=1.0,
         findings=findings,
-        rows=tuple(rows),
+        rows=rows,
     )
 
 

@@ -26,7 +26,7 @@ from dd_jax import checks
 from dd_jax.audit import bounds, exact_law, tails
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
-from dd_jax.intervals import Estimate, check_confidence, proportion
+from dd_jax.intervals import Estimate, check_confidence, lower_limit, proportion, upper_limit
 
 # Each bound with the name of its parameter.
 METHODS: dict[str, tuple[Callable, str | None]] = {
@@ -254,7 +254,7 @@ def refutation_probability(value, claim: float, rates, seeds: int, confidence: f
     """
     risk = (1 - confidence) / 2
     counts, weights = _strata(seeds, rates[1])
-    high = tails.upper_limit(counts, seeds, risk)
+    high = upper_limit(counts, seeds, risk)
     least, most = np.zeros_like(high), np.ones_like(high)
     with np.errstate(all="ignore"):
         for _ in range(60):
@@ -284,8 +284,8 @@ def _bins_chance(which, truth: tails.View, claim, confidence, *, order) -> float
     """First order: the dual's weights are the derivatives of the bound by the tails."""
     chosen = np.array(which)
     risk, seeds = (1 - confidence) / (2 * len(chosen)), truth.test_sizes[0]
-    low = tails.lower_limit(truth.present[chosen] * seeds, seeds, risk)
-    high = tails.upper_limit(truth.absent[chosen] * seeds, seeds, risk)
+    low = lower_limit(truth.present[chosen] * seeds, seeds, risk)
+    high = upper_limit(truth.absent[chosen] * seeds, seeds, risk)
     across, up = bounds.majorant(low, high)
     chosen = chosen[bounds.at_vertices(low, high, across, up)]
     ratios = np.log(np.diff(up) / np.diff(across))

@@ -6,7 +6,7 @@ hold exactly, for any law of the score, ties and atoms included. Nothing but `co
 two arms independent of each other: risks are added. Host-side, no JAX.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import special
 
 from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.intervals import check_confidence
+from dd_jax.intervals import check_confidence, lower_limit, upper_limit
 
 MOST_CANDIDATES = 256
 # Part A's best choice at a bare α is mostly the luckiest, far out in a tail, where part B then
@@ -48,9 +48,7 @@ class Parts(NamedTuple):
         return min(len(self.test_present), len(self.test_absent))
 
 
-def parts(
-    fit_present, fit_absent, test_present, test_absent, confidence: float, cases: int = 1
-) -> Parts:
+def parts(scores: Sequence, confidence: float, cases: int = 1) -> Parts:
     """The four samples as sorted float64 vectors; refuses NaN and too few seeds to show anything.
 
     With n test seeds the best limits are (α/2)^{1/n} below and 1 - (α/2)^{1/n} above; unless the
@@ -58,7 +56,7 @@ def parts(
     need (α/(2·cases))^{1/n}.
     """
     check_confidence(confidence)
-    named = zip(Parts._fields, (fit_present, fit_absent, test_present, test_absent), strict=True)
+    named = zip(Parts._fields, scores, strict=True)
     checked = Parts(*(np.sort(_scores(name, values)) for name, values in named))
     least = fewest_seeds(confidence, cases)
     if checked.seeds < least:
@@ -102,21 +100,6 @@ def _scores(name: str, values) -> np.ndarray:
 def tail_counts(ordered: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """How many of the sorted scores exceed each threshold."""
     return len(ordered) - np.searchsorted(ordered, thresholds, side="right")
-
-
-def lower_limit(hits, trials, risk: float):
-    """The Clopper-Pearson lower limit of a probability: too high with probability at most `risk`.
-
-    `hits` may be a fraction, for predictions; 0 hits give 0.
-    """
-    hits = np.asarray(hits, dtype=np.float64)
-    some = np.maximum(hits, np.finfo(np.float64).tiny)
-    return np.where(hits > 0, special.betaincinv(some, trials - hits + 1, risk), 0.0)
-
-
-def upper_limit(hits, trials, risk: float):
-    """The Clopper-Pearson upper limit: too low with probability at most `risk`."""
-    return 1 - lower_limit(trials - np.asarray(hits, dtype=np.float64), trials, risk)
 
 
 def limits(present, absent, thresholds, confidence: float, share: float = 1.0):

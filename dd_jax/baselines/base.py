@@ -354,7 +354,7 @@ def check_planned(database, n: int) -> None:
     """Refuse a database of another size than the noise was made for (static, so jit is no veil)."""
     found = num_records(database)
     if found != n:
-        raise InputError(
+        raise CertificateRefused(
             f"the system was calibrated for n = {n}, the database has {found} records; "
             f"calibrate again with n={found}."
         )

@@ -63,9 +63,8 @@ def worst_residual(problem: Problem, n: int, edits_per_request: int = 1) -> floa
     newton.require_loss(problem, ("logistic",))
     n = int(checks.count("n", n))
     rows = int(checks.count("edits_per_request", edits_per_request))
-    radius = lipschitz = float(problem.constants.loss.lipschitz or 0)
-    step = 2 * rows * lipschitz / (n * problem.constants.l2)
-    return newton.curvature_lipschitz(problem) * radius**3 * n * step**2
+    step = 2 * rows * newton.lipschitz(problem) / (n * problem.constants.l2)
+    return newton.hessian_lipschitz(problem) * n * step**2
 
 
 def calibrate(
@@ -110,7 +109,7 @@ def residual_bound(problem: Problem, features: Array, step: Array) -> Array:
     |c_i| ≤ γ'|⟨a_i, Δw⟩|/2 ≤ γ'R‖Δw‖; the published form, kept here, gives away the factor 2.
     Assumes: ‖a‖ ≤ R on every row, which the loss's domain enforces.
     """
-    constant = newton.curvature_lipschitz(problem) * float(problem.constants.loss.lipschitz or 0)
+    constant = newton.curvature_lipschitz(problem) * newton.lipschitz(problem)
     size = jnp.linalg.norm(step) * jnp.linalg.norm(features @ step)
     return constant * newton.spectral_norm_bound(features) * size
 

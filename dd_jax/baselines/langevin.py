@@ -96,9 +96,7 @@ def _inherited(order, slope, rate, earlier):
     return total
 
 
-def published_steps(
-    run: Descent, *, epsilon: float, delta: float, requests: int = 1
-) -> tuple[list[int], list[float]]:
+def _published_steps(run: Descent, epsilon, delta, requests) -> tuple[list[int], list[float]]:
     """K_s = ⌈min_q (q/(ηλ)) log(inherited(q) / (ε - log(1/δ)/(q-1)))⌉ and its q, for each s."""
     if requests > _MOST_REQUESTS:
         raise InputError(
@@ -117,23 +115,6 @@ def published_steps(
         steps.append(max(1, whole("request_steps", np.ceil(least))))
         orders.append(order)
     return steps, orders
-
-
-def noise_variance_for_steps(
-    problem, *, n: int, epsilon: float, delta: float, steps: int, step_size: float | None = None
-) -> float:
-    """The least σ² for which K steps serve one request of one record, by the published accountant.
-
-    σ² = min_q e^{-ηλK/q} 4qG² / (λ n² (ε - log(1/δ)/(q-1))): ε₀ is proportional to 1/σ².
-    """
-    unit = run_of(problem, n=n, noise_variance=1.0, step_size=step_size)
-    steps = int(checks.count("steps", steps))
-    epsilon, delta = float(checks.positive("epsilon", epsilon)), float(checks.delta(delta))
-
-    def variance(order, room):
-        return unlearning_renyi(replace(unit, order=order), [steps]) / room
-
-    return _least_over_orders(variance, epsilon, delta)[0] * (1 + 1e-12)
 
 
 def _least_over_orders(value, epsilon: float, delta: float) -> tuple[float, float]:
@@ -158,7 +139,7 @@ def _least_over_orders(value, epsilon: float, delta: float) -> tuple[float, floa
     return best, order
 
 
-def optimal_steps(run: Descent, *, epsilon: float, delta: float) -> int:
+def _optimal_steps(run: Descent, epsilon: float, delta: float) -> int:
     """The least K ≥ 1 for which `deletion_optimal_mu` gives (ε, δ) by exact Gaussian DP."""
     mu = renyi.gdp_from_epsilon_delta(epsilon, delta)
     return max(1, whole("request_steps", fewest_steps(deletion_optimal, run, mu**2)))
@@ -214,11 +195,6 @@ class Calibration:
     def requests(self) -> int:
         """How many requests the claim covers."""
         return len(self.request_steps)
-
-    @property
-    def stream_gradients(self) -> int:
-        """Gradients of one record that all the requests take together: n Σ K_s."""
-        return self.n * sum(self.request_steps)
 
     @property
     def uniform(self) -> bool:
@@ -333,15 +309,11 @@ def calibrate(
     )
     epsilon, delta = float(checks.positive("epsilon", epsilon)), float(checks.delta(delta))
     requests = int(checks.count("requests", requests))
-    if accountant == "published":
-        steps, orders = published_steps(run, epsilon=epsilon, delta=delta, requests=requests)
-    elif accountant == "optimal":
-        steps = [optimal_steps(run, epsilon=epsilon, delta=delta)] * requests
-        orders = [None] * requests
+    if checks.choice("accountant", accountant, ("published", "optimal")) == "published":
+        steps, orders = _published_steps(run, epsilon, delta, requests)
     else:
-        raise InputError(
-            f"accountant = {accountant!r} is not known; give 'published' or 'optimal'."
-        )
+        steps = [_optimal_steps(run, epsilon, delta)] * requests
+        orders = [None] * requests
     return Calibration(
         **settings_of(problem, run, learn_steps),
         request_steps=tuple(steps),

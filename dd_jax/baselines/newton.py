@@ -56,6 +56,16 @@ def curvature_lipschitz(problem: Problem) -> float:
     return CURVATURE_LIPSCHITZ[problem.loss.name]
 
 
+def lipschitz(problem: Problem) -> float:
+    """L of one record's loss alone; for the logistic loss it is R, its domain's radius, too."""
+    return float(problem.constants.loss.lipschitz or 0)
+
+
+def hessian_lipschitz(problem: Problem) -> float:
+    """γ'R³, the Lipschitz constant of one record's Hessian, for the logistic loss."""
+    return curvature_lipschitz(problem) * lipschitz(problem) ** 3
+
+
 def require_gaussian(shift: float, epsilon: float, delta: float, complaint: str) -> None:
     """Hold a published constant to the exact δ of a Gaussian shifted by `shift` deviations.
 
@@ -76,8 +86,7 @@ def least_float32_noise(problem: Problem) -> float:
 
     Gradients are of the size of L; what rounding leaves of them moves a minimiser by 1/λ of it.
     """
-    constants = problem.constants
-    return floats.least_float32_noise(float(constants.loss.lipschitz or 0) / constants.l2)
+    return floats.least_float32_noise(lipschitz(problem) / problem.constants.l2)
 
 
 def slopes(problem: Problem, params: Array, records: PyTree) -> tuple[Array, Array, Array]:

@@ -88,16 +88,24 @@ def calibrate(
     """
     clips = {"model_clip": model_clip, "gradient_clip": gradient_clip, "step_size": step_size}
     clips = {name: float(checks.positive(name, value)) for name, value in clips.items()}
-    l2 = decay_constant(l2, clips["step_size"])
+    clips["l2"] = float(checks.nonnegative("l2", l2))
+    decay = clips["step_size"] * clips["l2"]
+    if not decay < 1:
+        raise InputError(
+            f"step_size · l2 = {decay:g} is not below 1; give a step size below {1 / l2:g}."
+        )
     if num_steps is None:
-        num_steps = least_steps(**clips, l2=l2)
+        num_steps = least_steps(**clips)
     num_steps = int(checks.count("num_steps", num_steps))
-    slope = target_slope(epsilon, delta, accountant)
-    noise = noise_variance(slope, **clips, l2=l2, num_steps=num_steps)
+    if checks.choice("accountant", accountant, ("published", "gaussian")) == "published":
+        slope = root_slope(epsilon, delta) ** 2
+    else:
+        slope = renyi.gdp_from_epsilon_delta(checks.positive("epsilon", epsilon), delta) ** 2 / 2
+    # The slope is proportional to 1/σ².
+    noise = renyi_slope(1.0, **clips, num_steps=num_steps) / slope * (1 + 1e-12)
     learn_step_size = clips["step_size"] if learn_step_size is None else learn_step_size
     return Tuning(
         **clips,
-        l2=l2,
         noise_variance=noise,
         num_steps=num_steps,
         final_steps=int(checks.steps("final_steps", final_steps)),
@@ -130,20 +138,6 @@ def renyi_slope(noise_variance, *, model_clip, gradient_clip, step_size, l2, num
     return floats.plain(floats.product(distance, distance, 1 / (2 * noise), 1 / spread))
 
 
-def noise_variance(slope, *, model_clip, gradient_clip, step_size, l2, num_steps) -> float:
-    """The least σ² for which `renyi_slope` is at most ε_R = slope: it is proportional to 1/σ²."""
-    slope = float(checks.positive("slope", slope))
-    unit = renyi_slope(
-        1.0,
-        model_clip=model_clip,
-        gradient_clip=gradient_clip,
-        step_size=step_size,
-        l2=l2,
-        num_steps=num_steps,
-    )
-    return unit / slope * (1 + 1e-12)
-
-
 def least_steps(*, model_clip, gradient_clip, step_size, l2) -> int:
     """The authors' T = min(⌈C₀/(C₁η)⌉, ⌈log(2λC₀/C₁)/(ηλ)⌉ where that is positive), at least 1."""
     candidates = [math.ceil(model_clip / (gradient_clip * step_size))]
@@ -151,26 +145,6 @@ def least_steps(*, model_clip, gradient_clip, step_size, l2) -> int:
         shrink = math.log(2 * l2 * model_clip / gradient_clip) / (step_size * l2)
         candidates.append(math.ceil(shrink))
     return max(1, min(candidates))
-
-
-def target_slope(epsilon, delta, accountant) -> float:
-    """ε_R of R_q ≤ q ε_R that gives (ε, δ), by the authors' conversion or by exact Gaussian DP."""
-    if accountant == "published":
-        return root_slope(epsilon, delta) ** 2
-    if accountant == "gaussian":
-        return renyi.gdp_from_epsilon_delta(checks.positive("epsilon", epsilon), delta) ** 2 / 2
-    raise InputError(f"accountant = {accountant!r} is not known; give 'published' or 'gaussian'.")
-
-
-def decay_constant(l2, step_size) -> float:
-    """λ, refused unless 0 ≤ ηλ < 1."""
-    l2 = float(checks.nonnegative("l2", l2))
-    if not step_size * l2 < 1:
-        raise InputError(
-            f"step_size · l2 = {step_size * l2:g} is not below 1; "
-            f"give a step size below {1 / l2:g}."
-        )
-    return l2
 
 
 def system(loss: Loss, tuning: Tuning, *, predict) -> System:

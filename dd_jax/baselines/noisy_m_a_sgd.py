@@ -111,7 +111,16 @@ def calibrate(
     noise = 8 * math.sqrt(steps) * big_g / (n * rho)
     spread = math.sqrt(2 * big_g**2 / batch + noise**2 * dim)
     step_size = min(1 / (2 * constants.smoothness), diameter / (spread * steps**1.5))
-    return Calibration(rho, n, batch, steps, step_size, constants.radius, noise, constants)
+    return Calibration(
+        stability=rho,
+        n=n,
+        batch_size=batch,
+        num_steps=steps,
+        step_size=step_size,
+        radius=constants.radius,
+        noise_deviation=noise,
+        constants=constants,
+    )
 
 
 class History(NamedTuple):

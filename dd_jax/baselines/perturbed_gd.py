@@ -12,7 +12,7 @@ proofs give for replacement at fixed n.
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from dd_jax import checks
 from dd_jax.baselines.base import (
@@ -30,7 +30,7 @@ from dd_jax.baselines.base import (
     root_slope,
 )
 from dd_jax.erm import Problem
-from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.errors import CertificateRefused
 from dd_jax.types import publish_model
 
 Form = Literal["published", "best"]
@@ -107,26 +107,20 @@ def calibrate(
     Raises:
         CertificateRefused: a condition of the theorem fails, or float32 cannot hold the noise.
     """
+    shared = _Shared.of(constants, form, n, edits_per_request, epsilon, delta)
     steps = int(checks.count("delete_steps", delete_steps))
+    left = constants.contraction**steps
     gap = root_slope(epsilon, delta) * math.sqrt(2)
-    moved, lipschitz = _shift(constants, form, n, edits_per_request)
-    published = _check_form(form, epsilon, delta)
-    left = _gamma_of(constants) ** steps
-    noise = 2 * moved * left / ((1 - left) * gap)
+    noise = 2 * shared.moved * left / ((1 - left) * gap)
     require_float32_noise(noise, constants.reach, f"give fewer delete_steps than {steps}")
     return Calibration(
-        constants=constants,
+        **shared.fields,
         secret=True,
-        form=form,
-        n=n,
-        edits_per_request=edits_per_request,
-        epsilon=float(epsilon),
-        delta=float(delta),
-        learn_steps=_learn_steps(constants, n, lipschitz, steps),
+        learn_steps=steps + shared.first_steps,
         delete_steps=steps,
         noise_steps=steps,
         noise_deviation=noise,
-        conditions=("the iterate before the noise stays secret", *published),
+        conditions=("the iterate before the noise stays secret", *shared.conditions),
     )
 
 
@@ -163,20 +157,22 @@ def calibrate_stateless(
         CertificateRefused: too few noise_steps for the theorem, or so many that float32 cannot
             hold the noise.
     """
-    gamma, dim = _gamma_of(constants), int(checks.count("dim", dim))
+    shared = _Shared.of(constants, form, n, edits_per_request, epsilon, delta)
+    gamma, dim = constants.contraction, int(checks.count("dim", dim))
     max_requests = int(checks.count("max_requests", max_requests))
-    published = _check_form(form, epsilon, delta)
     least = _least_steps(form, gamma, dim, epsilon, delta)
     steps = least if noise_steps is None else int(checks.count("noise_steps", noise_steps))
     if form == "published" and steps < least:
         raise CertificateRefused(f"noise_steps = {steps}; Theorem 28 needs at least {least}.")
-    moved, lipschitz = _shift(constants, form, n, edits_per_request)
-    needed = _stateless_noise(gamma**steps, dim, epsilon, delta, moved)
-    noise = needed
+    distance = shared.moved * gamma**steps / (1 - gamma**steps)
+    room = _increment(epsilon, delta, 0, 2)  # A - B
+    room -= 2 * math.sqrt(2 * dim) * gamma**steps / (1 - gamma**steps)
+    noise = needed = 2 * distance / room if room > 0 else math.inf
+    conditions = (f"at most {max_requests} requests", *shared.conditions)
     if form == "published":
-        noise = 2 * moved * gamma**steps / ((1 - gamma**steps) * _increment(epsilon, delta, 2, 3))
+        noise = 2 * distance / _increment(epsilon, delta, 2, 3)
         if noise < needed:
-            published += (f"the published noise; its proof needs {needed:g}, not {noise:g}",)
+            conditions += (f"the published noise; its proof needs {needed:g}, not {noise:g}",)
     elif not math.isfinite(needed):
         raise CertificateRefused(
             f"noise_steps = {steps} cannot work off the noise of the model that it starts from; "
@@ -186,70 +182,71 @@ def calibrate_stateless(
     require_float32_noise(noise, constants.reach, f"give {fewer}")
     tail = math.ceil(math.log(math.log(4 * dim * max_requests / delta)) / -math.log(gamma))
     return Calibration(
-        constants=constants,
+        **shared.fields,
         secret=False,
-        form=form,
-        n=n,
-        edits_per_request=edits_per_request,
-        epsilon=float(epsilon),
-        delta=float(delta),
-        learn_steps=_learn_steps(constants, n, lipschitz, steps),
+        learn_steps=steps + shared.first_steps,
         delete_steps=steps + tail,
         noise_steps=steps,
         noise_deviation=noise,
-        conditions=(f"at most {max_requests} requests", *published),
+        conditions=conditions,
     )
 
 
-def _check_form(form: Form, epsilon, delta) -> tuple[str, ...]:
-    """The published theorems' own conditions; refused where they fail."""
-    if form not in ("published", "best"):
-        raise InputError(f"form = {form!r} is not known; give 'published' or 'best'.")
-    if form == "best":
-        return ()
-    limit = -math.log(float(checks.delta(delta)))
-    if epsilon > limit:
-        raise CertificateRefused(
-            f"epsilon = {epsilon:g} is above log(1/δ) = {limit:g}, and the published theorem is "
-            f"for ε = O(log(1/δ)); give a smaller epsilon or delta, or form='best'."
+class _Shared(NamedTuple):
+    """What both calibrations begin with.
+
+    Attributes:
+        fields: the fields of a `Calibration` that are known at once.
+        moved: s, how far one request can move the optimum.
+        first_steps: ⌈log(Dmn/(2G))/log(1/γ)⌉, how many more steps than a request learning takes.
+        conditions: the published theorems' own.
+    """
+
+    fields: dict[str, Any]
+    moved: float
+    first_steps: int
+    conditions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, constants: Constants, form: Form, n, rows, epsilon, delta) -> "_Shared":
+        """Check what both are given; refused at γ = 0, where no noise is defined."""
+        published = checks.choice("form", form, ("published", "best")) == "published"
+        n, rows = int(checks.count("n", n)), int(checks.count("edits_per_request", rows))
+        epsilon, delta = float(checks.positive("epsilon", epsilon)), float(checks.delta(delta))
+        if constants.contraction == 0:
+            raise CertificateRefused(
+                "smoothness equals strong_convexity, so γ = 0 and the formulas have no meaning; "
+                "declare a larger smoothness."
+            )
+        if published and epsilon > -math.log(delta):
+            raise CertificateRefused(
+                f"epsilon = {epsilon:g} is above log(1/δ) = {-math.log(delta):g}, and the "
+                f"published theorem is for ε = O(log(1/δ)); give a smaller epsilon or delta, or "
+                f"form='best'."
+            )
+        lipschitz = constants.lipschitz if published else constants.record_lipschitz
+        convexity = constants.strong_convexity
+        ratio = constants.diameter * convexity * n / (2 * lipschitz)
+        return cls(
+            fields={
+                "constants": constants,
+                "form": form,
+                "n": n,
+                "edits_per_request": rows,
+                "epsilon": epsilon,
+                "delta": delta,
+            },
+            moved=(4 if published else 2) * rows * lipschitz / (convexity * n),
+            first_steps=max(0, math.ceil(math.log(ratio) / -math.log(constants.contraction))),
+            conditions=("ε = O(log(1/δ))", "n_i ≥ n/2 (n is fixed here)") if published else (),
         )
-    return ("ε = O(log(1/δ))", "n_i ≥ n/2 (n is fixed here)")
-
-
-def _gamma_of(constants: Constants) -> float:
-    """γ, refused at 0, where one step reaches the optimum and no noise is defined."""
-    if constants.contraction == 0:
-        raise CertificateRefused(
-            "smoothness equals strong_convexity, so γ = 0 and the formulas have no meaning; "
-            "declare a larger smoothness."
-        )
-    return constants.contraction
-
-
-def _shift(constants: Constants, form: Form, n, rows) -> tuple[float, float]:
-    """(s, G): how far one request can move the optimum, and the Lipschitz constant behind it."""
-    n, rows = float(checks.count("n", n)), float(checks.count("edits_per_request", rows))
-    lipschitz, factor = (
-        (constants.lipschitz, 4) if form == "published" else (constants.record_lipschitz, 2)
-    )
-    return factor * rows * lipschitz / (constants.strong_convexity * n), lipschitz
-
-
-def _learn_steps(constants: Constants, n, lipschitz: float, steps: int) -> int:
-    """T = I + ⌈log(Dmn/(2G))/log(1/γ)⌉, at least I."""
-    ratio = constants.diameter * constants.strong_convexity * n / (2 * lipschitz)
-    return steps + max(0, math.ceil(math.log(ratio) / -math.log(constants.contraction)))
 
 
 def _increment(epsilon, delta, low: float, high: float) -> float:
     """√(2log(2/δ) + high·ε) - √(2log(2/δ) + low·ε), without cancellation."""
-    base = 2 * math.log(2 / float(checks.delta(delta)))
-    epsilon = float(checks.positive("epsilon", epsilon))
-    return (
-        (high - low)
-        * epsilon
-        / (math.sqrt(base + high * epsilon) + math.sqrt(base + low * epsilon))
-    )
+    base = 2 * math.log(2 / delta)
+    total = math.sqrt(base + high * epsilon) + math.sqrt(base + low * epsilon)
+    return (high - low) * epsilon / total
 
 
 def _least_steps(form: Form, gamma: float, dim: int, epsilon, delta) -> int:
@@ -261,12 +258,6 @@ def _least_steps(form: Form, gamma: float, dim: int, epsilon, delta) -> int:
         odds = _increment(epsilon, delta, 0, 2) / (4 * root)
         target = odds / (1 + odds)
     return max(1, math.ceil(math.log(target) / math.log(gamma)))
-
-
-def _stateless_noise(left: float, dim: int, epsilon, delta, shift: float) -> float:
-    """σ = 2sγ^I/((1-γ^I)(A - B)); infinite where A ≤ B. `left` is γ^I."""
-    room = _increment(epsilon, delta, 0, 2) - 2 * math.sqrt(2 * dim) * left / (1 - left)
-    return 2 * shift * left / ((1 - left) * room) if room > 0 else math.inf
 
 
 def system(problem: Problem, calibration: Calibration) -> System:

@@ -1,7 +1,7 @@
 """Retraining with Noisy-GD at every request: the reference for exactness and for cost."""
 
-from dd_jax import noisy_gd
-from dd_jax.baselines.base import Guarantee, System, cost, label_of
+from dd_jax.baselines import noisy_gd_system
+from dd_jax.baselines.base import Guarantee, System
 from dd_jax.erm import Problem
 from dd_jax.plans import Plan
 
@@ -24,20 +24,10 @@ def system(problem: Problem, plan: Plan) -> System:
     and of its own noise alone.
     Cost: n K_L gradients, to learn and per request.
     """
-    made = noisy_gd.mechanism(problem, plan)
-
-    def learn(key, database):
-        return made.learn(key, database), cost(plan.learn_gradients, retrained=1)
+    served = noisy_gd_system.system(problem, plan)
 
     def delete(key, before, edit, after, state):
-        del state
-        return learn(key, after)
+        del before, edit, state
+        return served.learn(key, after)
 
-    return System(
-        name="retraining",
-        learn=learn,
-        delete=delete,
-        predict=label_of(problem.loss),
-        guarantee=GUARANTEE,
-        domain=made.domain,
-    )
+    return served._replace(name="retraining", delete=delete, guarantee=GUARANTEE)

@@ -21,10 +21,17 @@ from jaxtyping import Array, Float, Int
 
 from dd_jax import checks
 from dd_jax.baselines import newton
-from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_labels, replaced
+from dd_jax.baselines.base import (
+    Guarantee,
+    System,
+    add_costs,
+    check_planned,
+    cost,
+    linear_labels,
+    replaced,
+)
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
-from dd_jax.types import num_records
 
 
 class NewtonState(NamedTuple):
@@ -55,9 +62,8 @@ def distance_bound(problem: Problem, n: int, capacity: int) -> float:
     """
     newton.require_loss(problem, ("logistic",))
     share = float(checks.count("capacity", capacity) / checks.count("n", n))
-    radius = lipschitz = float(problem.constants.loss.lipschitz or 0)
-    hessian_lipschitz = newton.curvature_lipschitz(problem) * radius**3
-    return 2 * hessian_lipschitz * (share * lipschitz) ** 2 / problem.constants.l2**3
+    moved = share * newton.lipschitz(problem)
+    return 2 * newton.hessian_lipschitz(problem) * moved**2 / problem.constants.l2**3
 
 
 def calibrate(problem: Problem, *, n: int, epsilon: float, delta: float, capacity: int) -> float:
@@ -112,7 +118,7 @@ def system(
 
     def learn(key, database):
         del key
-        _require_size(database, n)
+        check_planned(database, n)
         return train(database)
 
     def delete(key, before, edit, after, state):
@@ -149,14 +155,6 @@ def _join(problem: Problem, n: int, change, state: NewtonState, edits: Array) ->
     gradient = state.gradient + newton.gradient_change(problem, anchor, change) / n
     model = anchor + jnp.linalg.solve(matrix, gradient)
     return NewtonState(model, anchor, matrix, gradient, edits)
-
-
-def _require_size(database, n: int) -> None:
-    if num_records(database) != n:
-        raise CertificateRefused(
-            f"the noise was made for n = {n}, the database has {num_records(database)} records; "
-            f"calibrate for this database."
-        )
 
 
 def _guarantee(epsilon: float, delta: float, capacity: int) -> Guarantee:

@@ -228,11 +228,6 @@ def hit_places(deal: Array, index: Array, n: int) -> Bool[Array, "shards places"
     return named.at[deal].get(mode="fill", fill_value=False)
 
 
-def hit_shards(deal: Array, index: Array, n: int) -> Array:
-    """Which shards hold a row that the edit names."""
-    return jnp.any(hit_places(deal, index, n), axis=1)
-
-
 def majority_vote(models: Array, features: Array) -> Array:
     """The label ±1 that most linear shard models give to each row; 0 where they are divided."""
     return jnp.sign(jnp.sum(jnp.sign(models @ features.T), axis=0))

@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 from dd_jax.errors import InputError
-from dd_jax.folders import cache_folder
+from dd_jax.files import cache_folder
 
 VARIABLE = "DD_JAX_COMPILE_CACHE"
 FLAG = "--no-compile-cache"

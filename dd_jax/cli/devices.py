@@ -28,6 +28,8 @@ from dd_jax.cli.options import Switch, flag
 from dd_jax.cli.output import BAD_INPUT, INTERNAL_ERROR, reported
 from dd_jax.errors import InputError, ProcessLost
 
+# JAX is imported inside functions: not for help, and never in the parent of a distributed job.
+
 _VARIABLES = {
     "coordinator": "JAX_COORDINATOR_ADDRESS",
     "processes": "JAX_NUM_PROCESSES",

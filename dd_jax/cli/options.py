@@ -28,7 +28,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def order(config: Any) -> float | None:
+def renyi_order(config: Any) -> float | None:
     """The Rényi order of --order and --delta: 2 unless one of them says otherwise."""
     return 2.0 if config.order is None and config.delta is None else config.order
 
@@ -69,11 +69,11 @@ def _refuse_repeats(options: list[str]) -> None:
     seen = set()
     for option in options:
         # As the parser reads them: --l2=1, --eps_dd for --eps-dd, --no-save beside --save.
-        flag = option.partition("=")[0].replace("_", "-")
-        name = flag.removeprefix("--no-").removeprefix("--")
-        if flag.startswith("--") and name in seen:
+        typed = option.partition("=")[0].replace("_", "-")
+        name = typed.removeprefix("--no-").removeprefix("--")
+        if typed.startswith("--") and name in seen:
             raise InputError(f"--{name} is given twice; give it once, with all its values.")
-        if flag.startswith("--"):
+        if typed.startswith("--"):
             seen.add(name)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dd_jax import files
 from dd_jax.cli import options
 from dd_jax.cli.options import Switch, flag
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
@@ -135,7 +136,7 @@ def main(config: Config) -> int:
         adaptivity=min(config.adaptivity, requests),
         eps_dp=config.eps_dp,
         eps_dd=config.eps_dd,
-        order=options.order(config),
+        order=options.renyi_order(config),
         delta=config.delta,
         accountant=config.accountant,
     )
@@ -356,8 +357,6 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
 
 def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list[str]:
     """Write run.json, run.csv and certificate.json, whole files only; returns their paths."""
-    from dd_jax.sweeps import store
-
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, [*values["requests"][0], "rehearsal", "seed"])
     writer.writeheader()
@@ -369,4 +368,4 @@ def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> lis
         "run.csv": table.getvalue(),
         "certificate.json": certificate.to_json(),
     }
-    return store.place_texts(folder, texts)
+    return files.place_texts(folder, texts)

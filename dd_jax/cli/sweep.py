@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dd_jax import files
 from dd_jax.cli import options
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
 from dd_jax.cli.options import Switch
@@ -151,7 +152,7 @@ def _questions(config: Config, dataset) -> list:
         l2=0.05,
         eps_dp=1.0,
         eps_dd=0.1,
-        order=options.order(config),
+        order=options.renyi_order(config),
         delta=config.delta,
         requests=config.requests,
     )
@@ -208,8 +209,6 @@ def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
 
 
 def _save(folder: Path, values: dict[str, Any]) -> list[str]:
-    from dd_jax.sweeps import store
-
     # Refused settings have fewer columns: take those of a row that ran.
     columns = list(max(values["rows"], key=len))
     table = io.StringIO()
@@ -217,7 +216,7 @@ def _save(folder: Path, values: dict[str, Any]) -> list[str]:
     writer.writeheader()
     writer.writerows(values["rows"])
     texts = {"sweep.csv": table.getvalue(), "sweep.json": f"{json_text(values)}\n"}
-    return store.place_texts(folder, texts)
+    return files.place_texts(folder, texts)
 
 
 # --- the table ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dd_jax import folders
+from dd_jax import files
 from dd_jax.errors import InputError, MissingData
 
 FOLDER_VARIABLE = "DD_JAX_DATA"
@@ -77,7 +77,7 @@ class Pinned(NamedTuple):
 
 def cache_folder() -> Path:
     """$DD_JAX_DATA, or dd_jax in the user's cache folder."""
-    return folders.cache_folder(FOLDER_VARIABLE)
+    return files.cache_folder(FOLDER_VARIABLE)
 
 
 def cached_file(name: str) -> Path:
@@ -188,10 +188,10 @@ def download(source: Source, folder: Path) -> Path:
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"no answer in {_TIMEOUT_SECONDS} seconds; try again.") from None
-    files = [file for file in folder.iterdir() if file.is_file()]
-    if done.returncode != 0 or len(files) != 1:
+    found = [file for file in folder.iterdir() if file.is_file()]
+    if done.returncode != 0 or len(found) != 1:
         raise InputError(f"{_complaint(done.stderr)}; check the network and try again.")
-    return files[0]
+    return found[0]
 
 
 def _commands(folder: Path) -> dict[str, list[str]]:
@@ -223,15 +223,8 @@ def _check_writable() -> None:
 def _keep(name: str, found: Arrays) -> Path:
     file = cached_file(name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # A folder of its own, so that the file is made with the permissions that the user's umask asks.
-    folder = Path(tempfile.mkdtemp(dir=file.parent, prefix=f"{name}."))
-    part = folder / "part"
-    try:
-        with part.open("wb") as stream:
-            np.savez_compressed(stream, **found)  # pyright: ignore[reportArgumentType]
-        os.replace(part, file)
-    finally:
-        shutil.rmtree(folder)
+    with files.whole_file(file) as stream:
+        np.savez_compressed(stream, **found)  # pyright: ignore[reportArgumentType]
     return file
 
 

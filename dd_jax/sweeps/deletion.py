@@ -95,7 +95,7 @@ def planned_run(question: Question, plan: Plan) -> PlannedRun:
 
 def schedule(plan: Any) -> noisy_gd.Schedule:
     """What a run needs of a plan or of a `PlannedRun`, whose numbers may be traced."""
-    return noisy_gd.Schedule(*(getattr(plan, name) for name in noisy_gd.Schedule._fields))
+    return noisy_gd.Schedule.of(plan)
 
 
 class Outcome(NamedTuple):

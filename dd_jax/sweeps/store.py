@@ -11,25 +11,22 @@ Never loads JAX.
 import functools
 import hashlib
 import io
-import itertools
 import json
 import logging
 import os
 import re
-import socket
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dd_jax import files
 from dd_jax.errors import InputError
 
 MANIFEST = "manifest.json"
 # Hexadecimal digits that tell folders apart.
 SHORT = 16
-_COUNT = itertools.count()
 _LOG = logging.getLogger(__name__)
 
 
@@ -68,7 +65,7 @@ class Folder(NamedTuple):
             raise InputError(f"{results} is a file; name a folder for the results.")
         folder = cls(results / f"{name}-{digest_of_json(identity)[:SHORT]}", identity)
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder._remove_leftovers()
+        files.remove_leftovers(folder.path)
         if not read_manifest(folder.path):
             folder.list_chunks()
         return folder
@@ -109,7 +106,7 @@ class Folder(NamedTuple):
         content = buffer.getvalue()
         damaged = [path for path in self._files(index) if self._leaves(path) is None]
         target = self.path / f"{index:06d}-{digest(content)}.npz"
-        place(target, content)
+        files.place(target, content)
         for path in damaged:
             if path != target:
                 path.unlink(missing_ok=True)
@@ -122,7 +119,8 @@ class Folder(NamedTuple):
                 chunks[_number_in(path)] = _digest_in(path)
         revisions = {*read_manifest(self.path).get("revisions", []), revision()}
         listed = self.identity | {"chunks": chunks, "revisions": sorted(revisions, key=str)}
-        place(self.path / MANIFEST, f"{json.dumps(listed, sort_keys=True, indent=1)}\n".encode())
+        text = f"{json.dumps(listed, sort_keys=True, indent=1)}\n"
+        files.place(self.path / MANIFEST, text.encode())
 
     def verify(self) -> list[str]:
         """Names of the chunks that the manifest lists and that `read` would refuse."""
@@ -133,14 +131,6 @@ class Folder(NamedTuple):
     def _files(self, index: int | None = None) -> list[Path]:
         prefix = "[0-9]*" if index is None else f"{index:06d}"
         return sorted(self.path.glob(f"{prefix}-*.npz"))
-
-    def _remove_leftovers(self) -> None:
-        """Remove what writers of this machine left that are no longer running."""
-        host = re.escape(socket.gethostname())
-        for path in self.path.glob(".*.part"):
-            found = re.fullmatch(rf"\.{host}\.(\d+)\.\d+\.part", path.name)
-            if found and not _is_running(int(found.group(1))):
-                path.unlink(missing_ok=True)
 
 
 def verify(results: Path) -> list[str]:
@@ -177,36 +167,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def place(target: Path, content: bytes) -> None:
-    """Write aside, flush to the disk, rename: no name is shared between writers.
-
-    Raises:
-        OSError: what the system says, with the name of the file that could not be written.
-    """
-    name = f".{socket.gethostname()}.{os.getpid()}.{next(_COUNT)}.part"
-    aside = target.with_name(name)
-    try:
-        with aside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(target)
-        _flush_folder(target.parent)
-    except OSError as error:
-        # A full disk is reported without a name.
-        raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def place_texts(folder: Path, texts: Mapping[str, str]) -> list[str]:
-    """Whole files by their names in a folder, made if it is missing; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        place(folder / name, text.encode())
-    return [str(folder / name) for name in texts]
-
-
 @functools.cache
 def revision() -> str | None:
     """The git revision of this source, "-dirty" where it was changed; None outside a checkout."""
@@ -239,22 +199,3 @@ def _digest_in(path: Path) -> str:
 
 def _number_in(path: Path) -> str:
     return path.stem.split("-")[0]
-
-
-def _flush_folder(path: Path) -> None:
-    """A rename outlives a power cut once its folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

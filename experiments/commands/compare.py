@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dd_jax import checks
 from dd_jax.cli.options import Switch, require_folder
 from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.errors import InputError
@@ -120,8 +121,7 @@ def _sequential(config: Config) -> int:
     for name in names:
         if name not in data.TASKS:
             raise InputError(f"no data set {name!r}; choose from {', '.join(data.TASKS)}.")
-    if not 0 < config.epsilon < float("inf"):
-        raise InputError(f"epsilon = {config.epsilon:g}; give a number > 0.")
+    checks.positive("epsilon", config.epsilon)
     made = [
         _stream(
             replace(

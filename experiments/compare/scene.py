@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 import dd_jax as dd
-from dd_jax import data, erm
+from dd_jax import checks, data, erm
 from dd_jax.baselines import newton
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
@@ -79,20 +79,14 @@ class Config:
             twice = [name for name in names if names.count(name) > 1]
             if twice:
                 raise InputError(f"{twice[0]!r} is named twice; name it once.")
-        if not (0 < self.epsilon < np.inf and 0 < self.delta < 1):
-            raise InputError(
-                f"epsilon = {self.epsilon:g}, delta = {self.delta:g}; give epsilon > 0 and a delta "
-                f"between 0 and 1."
-            )
-        if not 0 < self.l2 < np.inf:
-            raise InputError(f"l2 = {self.l2:g}; give a number > 0.")
-        if not 1 <= self.private_factor < np.inf:
-            raise InputError(f"private_factor = {self.private_factor:g}; give at least 1.")
-        if self.seeds < LEAST_SEEDS:
-            raise InputError(f"seeds = {self.seeds}; give at least {LEAST_SEEDS}.")
-        least = 2 + max(self.copies, self.stream)
-        if self.records < least:
-            raise InputError(f"records = {self.records}; give at least {least}.")
+        checks.positive("epsilon", self.epsilon)
+        checks.delta(self.delta)
+        checks.positive("l2", self.l2)
+        checks.within(
+            "private_factor", checks.finite("private_factor", self.private_factor), 1, np.inf
+        )
+        checks.whole("seeds", self.seeds, least=LEAST_SEEDS)
+        checks.whole("records", self.records, least=2 + max(self.copies, self.stream))
         check_confidence(self.confidence)
 
     @property
@@ -183,7 +177,7 @@ def make_scene(name: str, config: Config) -> Scene:
     train, test = _synthetic(config.records, config.seed) if name == SYNTHETIC else _load(name)
     found = train.label.shape[0] + 1
     if found < config.records:
-        raise InputError(f"{name} has {found} records, target included; give --records {found}.")
+        raise InputError(f"{name} has {found} records, target included; ask for at most so many.")
     train = jax.tree.map(lambda leaf: leaf[: config.records - 1], train)
     database = jax.tree.map(
         lambda target, rest: jnp.concatenate([target, rest]), _target(train), train

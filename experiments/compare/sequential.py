@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 import dd_jax as dd
 from dd_jax import noisy_gd
@@ -24,6 +23,7 @@ from dd_jax.baselines.base import Constants, descend
 from dd_jax.baselines.perturbed_gd import Form
 from dd_jax.data import Dataset
 from dd_jax.guarantees import convex, renyi
+from dd_jax.intervals import mean_over_seeds
 from dd_jax.plans import conditions
 from dd_jax.requesters import fixed_stream, stack_edits
 from experiments.cache import jit_small
@@ -413,6 +413,7 @@ def _over(one, key, choices, seeds: int, data: Dataset) -> np.ndarray:
 
 # --- the table ------------------------------------------------------------------------------------
 
+CONFIDENCE = 0.95
 COLUMNS = (
     "system",
     "notion",
@@ -492,27 +493,27 @@ def choose(margin: float, results: dict[str, np.ndarray]) -> list[Choice]:
 
 def _choose(name: str, floor: float, results: dict[str, np.ndarray]) -> Choice:
     system, passes = SYSTEMS[name], results[f"passes: {name}"]
-    values = results[f"accuracy: {system.steps}"]
-    means, usable = values.mean(axis=1), np.isfinite(passes)
-    fits = usable & (means >= floor)
-    costs = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -means, np.inf)
+    mean = mean_over_seeds(results[f"accuracy: {system.steps}"].T, CONFIDENCE)
+    usable = np.isfinite(passes)
+    fits = usable & (mean.value >= floor)
+    costs = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -mean.value, np.inf)
     place = int(np.argmin(costs))
-    centre = float(means[place])
-    half = float(stats.t.isf(0.025, values.shape[1] - 1) * stats.sem(values[place]))
+    accuracy, low, high = (float(found[place]) for found in mean)
     return Choice(
         name=name,
         system=system,
         noise=math.nan if system.passes is None else float(results["noise"][place]),
         passes=float(passes[place]),
         gradients=float(passes[place] * results["n"]),
-        accuracy=centre,
-        low=centre - half,
-        high=centre + half,
+        accuracy=accuracy,
+        low=low,
+        high=high,
         within=bool(fits.any()),
-        decided=not centre - half < floor <= centre + half,
+        decided=not low < floor <= high,
     )
 
 
 def best_accuracy(results: dict[str, np.ndarray]) -> float:
     """The best mean accuracy of any system at any noise."""
-    return max(float(v.mean(axis=1).max()) for k, v in results.items() if k.startswith("accuracy"))
+    found = (values for name, values in results.items() if name.startswith("accuracy"))
+    return max(float(values.mean(axis=1, dtype=np.float64).max()) for values in found)

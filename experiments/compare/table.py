@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from dd_jax import files
 from dd_jax.cli import style
 from dd_jax.cli.output import json_text
 from dd_jax.intervals import Estimate, Mean
-from dd_jax.sweeps import store
 from experiments.compare.measure import (
     ADVERSARIES,
     BEYOND,
@@ -37,8 +37,8 @@ CAPTION = (
     "What a request costs, with the accuracy after it, and what three adversaries learn of a "
     "deleted record. Systems that are accurate and not private show the record to an adaptive "
     "requester, who copies it (data privacy is necessary, thm:dp_necessary); a secret state may "
-    "show it over many releases (unlearning is not deletion, thm:unlrn_vs_forget); what claims "
-    "data-deletion stays within its claim. Systems as in tab:comparision."
+    "show it over many releases (unlearning is not deletion, thm:unlrn_vs_forget); a claim of "
+    "data-deletion has to hold against all three. Systems as in tab:comparision."
 )
 MARKS = {BEYOND: "!", LEAKS: "*", LEAKS_MORE: "**"}
 WIDTH, WIDEST_NAME = 100, 20
@@ -318,7 +318,7 @@ def write(
     results.mkdir(parents=True, exist_ok=True)
     targets = {results / f"{name}.{suffix}": content for suffix, content in contents.items()}
     for target, content in targets.items():
-        store.place(target, content)
+        files.place(target, content)
     return [str(target) for target in targets]
 
 

@@ -44,13 +44,14 @@ regression (L = β = 1) on equal records with residuals in the linear part, so t
 as far from the start, and an edit moves it as far, as the class allows. Only Noisy-GD certifies
 data-deletion; Perturbed-GD (its Theorem 9 with a secret state, Theorem 28 without) claims closeness
 to retraining. Noisy-m-A-SGD claims equality with it; its theorem leaves the constant of its risk
-open, so its α was chosen by runs. Slopes are those of log(saving) on the logarithm of the axis with
-95% t-intervals; "not resolved" means that the interval contains the stated slope and also no
-growth. Constants inside the logarithm make slopes at these n steeper than the order: the second
-table has the passes saved per e-fold of n, measured and by each analysis. The table of comparison
-has r = 1; the order in r is that of the text below the theorem for Noisy-GD, and ours for
-Perturbed-GD, whose noise is proportional to r. A large saving is no cheap edit: it is measured from
-the system's own retraining. Risks are means over few seeds, where α bounds an expectation."""
+open, so its α was chosen by runs. A large saving is no cheap edit: it is measured from the system's
+own retraining. Risks are means over few seeds, where α bounds an expectation.
+
+Slopes are those of log(saving) on the logarithm of the axis with 95% t-intervals; "not resolved"
+means that the interval contains the stated slope and also no growth. Constants inside the logarithm
+make slopes at these n steeper than the order: the second table has the passes saved per e-fold of
+n, measured and by each analysis. The table of comparison has r = 1; the order in r is that of the
+text below the theorem for Noisy-GD, and ours for Perturbed-GD, whose noise is proportional to r."""
 
 ACCELERATED = "Noisy-m-A-SGD"
 SECRET, STATELESS = "Perturbed-GD, Thm 9", "Perturbed-GD, Thm 28"
@@ -485,7 +486,7 @@ def _slopes(results: dict[str, np.ndarray]) -> Table:
         saves, places = found.saving > 0, np.log(found.place)
         losing = tuple(f"{place:,.6g}" for place in found.place[~saves]) or None
         if saves.sum() < 3:
-            cells = (None, None, None, None, "no slope: fewer than three runs save anything")
+            cells = (None, None, None, None, "no slope: too few runs save")
         else:
             slope, low, high = fit(places[saves], np.log(found.saving[saves]))
             order, *_ = fit(places[saves], np.log(found.stated[saves]))

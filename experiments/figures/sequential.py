@@ -36,12 +36,12 @@ from experiments.page import Table
 
 TITLE = "A hundred deletions, by every system"
 CAPTION = (
-    "A hundred deletions at one (ε, δ) after every request. Left: passes over the data and the "
+    "A hundred deletions at one (ε, δ) after every request. Left: passes and the "
     "accuracy at the end, at every noise. Right: each system at the noise that is cheapest within "
     "a margin of the best accuracy (pale: none is). Notions differ: data-deletion for Noisy-GD, "
     "closeness to retraining for the others. With enough noise a release of Noisy-GD is (ε, δ)-DP "
-    "by itself, and one pass may serve several requests; the others' calibrations take at least "
-    "one pass per request."
+    "by itself, and one pass may serve several requests; the others take at least one pass for "
+    "each."
 )
 NOTE = (
     "δ = 1/n; the stream is fixed in advance; a × b means a requests of b records, judged jointly. "
@@ -152,23 +152,12 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
         passes = results[f"passes: {choice.name}"]
         means = results[f"accuracy: {choice.system.steps}"].mean(axis=1)
         if choice.system.single:
-            curves.plot(
-                passes, means, color=colour, marker=marker, linestyle=dashes, label=choice.name
-            )
-    curves.axhline(floor, color=style.BLACK, linestyle=style.DOTTED, linewidth=1)
-    curves.text(
-        0.01,
-        floor,
-        f"best - {config.margin:g}",
-        transform=curves.get_yaxis_transform(),
-        va="bottom",
-        fontsize=8,
-    )
-    curves.set(
-        xscale="log",
-        xlabel=f"passes over the data for {config.deletions} single deletions",
-        ylabel="held-out accuracy at the end",
-    )
+            style.line(curves, passes, means, choice.name, colour, dashes, marker=marker)
+    style.line(curves, None, floor, dashes=style.DOTTED, linewidth=1)
+    place, words = curves.get_yaxis_transform(), f"best - {config.margin:g}"
+    curves.text(0.01, floor, words, transform=place, va="bottom", fontsize=8)
+    curves.set(xscale="log", ylabel="held-out accuracy at the end")
+    curves.set_xlabel(f"passes over the data for {config.deletions} single deletions")
     curves.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
     _bars(costs, chosen, REPORTED if config.dataset == FULL.dataset else {})
     return figure

@@ -96,15 +96,15 @@ def test_only_our_own_refuted_claim_counts_against_us():
     ("value", "refuted"), [(0.2, False), (0.3, False), (0.4, False), (0.19, True), (0.41, True)]
 )
 def test_an_exact_law_is_refuted_by_an_interval_that_misses_it(value, refuted):
-    finding = exact_law("law", "here", [(estimate(0.2, 0.4), value)])
+    finding = exact_law("law", "here", [row({}, estimate(0.2, 0.4), value)])
     assert finding.refuted == refuted
     assert finding.claim.owner == "ours"
-    forgiven = exact_law("law", "here", [(estimate(0.2, 0.4), value)], rounding=0.02)
+    forgiven = exact_law("law", "here", [row({}, estimate(0.2, 0.4), value)], rounding=0.02)
     assert not forgiven.refuted
 
 
 def test_a_missed_value_is_named():
-    pairs = [(estimate(0.2, 0.4), 0.3), (estimate(0.2, 0.4), 0.5)]
+    pairs = [row({}, estimate(0.2, 0.4), value) for value in (0.3, 0.5)]
     assert exact_law("law", "here", pairs).evidence == (
         "1 of 2 intervals contain the computed value; 0.5 is outside [0.2, 0.4]"
     )

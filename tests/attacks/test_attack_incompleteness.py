@@ -7,6 +7,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, incompleteness
+from dd_jax.attacks.attack import row
 from dd_jax.errors import InputError
 from dd_jax.intervals import advantages, clopper_pearson
 
@@ -59,8 +60,8 @@ def test_the_check_of_epsilon_zero_has_power():
     # x₂ became x₁ + x₂ + x₃ + x₄ and x₁ went: x₁ + x₂ + 2x₃ + 2x₄ is left, with x in [1, 2).
     assert np.all((releases >= 6) & (releases < 12))
     assert len(np.unique(releases)) == 50
-    estimates = advantages(releases > 0, releases < 0, 0.9)
-    finding = incompleteness._findings(incompleteness.FIXED_MODEL.claim, estimates, releases)[1]
+    rows = [row({}, advantages(releases > 0, releases < 0, 0.9)[0], 1.0)]
+    finding = incompleteness._findings(incompleteness.FIXED_MODEL.claim, rows, releases)[1]
     assert finding.refuted
     assert finding.claim.owner == "ours"
 

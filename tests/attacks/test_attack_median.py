@@ -97,7 +97,7 @@ def test_success_at_101_records_and_requests_4_to_12():
 @pytest.mark.parametrize("hits", [0, 40])
 def test_the_blind_requester_is_judged_too(hits):
     seen, blind = proportion(875, 1_000, 0.999), proportion(hits, 1_000, 0.999)
-    findings = median._findings(101, [4], [seen], blind)
+    findings = median._findings([median._row(101, 4, seen)], blind)
     assert [finding.refuted for finding in findings] == [True, False, hits > 0]
 
 

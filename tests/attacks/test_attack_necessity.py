@@ -148,7 +148,8 @@ def judged(implied=0.1, **changes):
     }
     for curator, fields in changes.items():
         measured[curator] = measured[curator]._replace(**fields)
-    findings = necessity._findings(measured, truth, implied, 1.0)
+    rows = [each for c in CURATORS for each in necessity._rows(c, measured[c], truth[c])]
+    findings = necessity._findings(measured, rows, implied, 1.0)
     return [finding.refuted for finding in findings]
 
 

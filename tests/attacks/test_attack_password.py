@@ -7,6 +7,7 @@ import pytest
 from problems import deleting
 
 from dd_jax.attacks import find, password
+from dd_jax.attacks.attack import row
 from dd_jax.errors import InputError
 from dd_jax.guarantees.inference import advantage_soundness
 from dd_jax.intervals import Estimate, clopper_pearson
@@ -78,10 +79,10 @@ def test_nonadaptive_epsilon_at_huge_orders_is_the_largest_log_ratio(order):
 
 
 def test_a_blind_requester_beyond_the_bound_counts_against_us():
-    seen = Estimate(1.0, 0.99, 1.0, 100, 0.9)
+    seen = row({}, Estimate(1.0, 0.99, 1.0, 100, 0.9), 1.0)
     for low, refuted in ((0.21, True), (0.19, False)):
-        blind = Estimate(0.3, low, 0.4, 100, 0.9)
-        finding = password._findings(seen, blind, 0.2, 4)[1]
+        blind = row({}, Estimate(0.3, low, 0.4, 100, 0.9), 1 / 4)
+        finding = password._findings((seen, blind), 0.2)[1]
         assert finding.refuted == refuted
         assert finding.claim.owner == "ours"
 

@@ -8,6 +8,7 @@ from scipy import integrate, stats
 
 import dd_jax as dd
 from dd_jax.attacks import find, secret_count
+from dd_jax.attacks.attack import row
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.errors import InputError
 from dd_jax.intervals import advantage
@@ -100,12 +101,11 @@ def test_the_count_follows_the_database():
 def test_as_stated_measured_after_3000_releases_and_no_growth_after():
     settings = secret_count.CountSettings(seeds=1_024, releases=3_500)
     measured = secret_count.measure(jax.random.key(1), AS_STATED, settings, 0.999)
-    table = dict(zip(measured.checkpoints, measured.estimates, strict=True))
+    table = {row["releases"]: row["success"] for row in measured.rows}
     # 0.464 is exact; an estimate's deviation is 0.02.
-    assert 0.40 <= table[3_000].value <= 0.53
-    assert abs(table[3_500].value - table[3_000].value) < 0.01
-    for estimate, exact in zip(measured.estimates, measured.theory, strict=True):
-        assert estimate.contains(exact)
+    assert 0.40 <= table[3_000] <= 0.53
+    assert abs(table[3_500] - table[3_000]) < 0.01
+    assert all(row["low"] <= row["exact"] <= row["high"] for row in measured.rows)
     assert measured.ratio_to_retraining <= 1 + 1e-6
     assert 0.99 < measured.ratio_sampled <= 1 + 1e-4
 
@@ -133,7 +133,7 @@ def test_a_log_ratio_above_epsilon_counts_against_us(epsilon, variant, kind):
     estimate = advantage(50, 50, 100, 0.9)
     ratios = {"ratio_to_retraining": epsilon, "ratio_sampled": epsilon}
     quiet = {
-        name: secret_count.Measured(name, [1], [estimate], [0.0], **ratios)
+        name: secret_count.Measured([row({}, estimate, 0.0)], estimate, **ratios)
         for name in (AS_STATED, REPAIRED)
     }
 
@@ -152,7 +152,7 @@ def test_one_release_stays_within_epsilon_at_other_settings(variant, epsilon, st
     measured = secret_count.measure(jax.random.key(2), variant, settings, 0.999)
     assert measured.ratio_to_retraining <= epsilon * (1 + 1e-6)
     assert measured.ratio_sampled <= epsilon * (1 + 1e-4)
-    assert all(e.contains(x) for e, x in zip(measured.estimates, measured.theory, strict=True))
+    assert all(row["low"] <= row["exact"] <= row["high"] for row in measured.rows)
 
 
 @pytest.mark.parametrize(

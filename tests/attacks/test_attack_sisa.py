@@ -96,9 +96,9 @@ def test_noise_is_drawn_anew_only_where_a_request_hits(database):
 def test_rows_out_of_range_hit_no_shard():
     deal = jnp.array([[0, 3], [1, 2]], jnp.int32)
     for index in ([3], [-1], [3, -2, 7]):
-        assert not np.any(sisa_mechanism.hit_shards(deal, jnp.array(index), 3))
+        assert not np.any(sisa_mechanism.hit_places(deal, jnp.array(index), 3))
     np.testing.assert_array_equal(
-        sisa_mechanism.hit_shards(deal, jnp.array([2, 3]), 3), [False, True]
+        sisa_mechanism.hit_places(deal, jnp.array([2, 3]), 3).any(axis=1), [False, True]
     )
 
 
@@ -191,11 +191,14 @@ def test_the_retrained_curator_deals_anew(database, plain):
 
 @pytest.mark.parametrize("hits", [60, 80])
 def test_noise_that_leaves_the_rate_above_chance_hides_nothing(hits):
-    estimates = [proportion(k, 100, 0.99) for k in (90, hits, 50, 50)]
-    findings = sisa._findings(sisa.cases(2, 1.0), estimates)
+    def judged(*counts):
+        cases = zip(sisa.cases(2, 1.0), counts, strict=True)
+        rows = [sisa._row(case, proportion(k, 100, 0.99), 1.0) for case, k in cases]
+        return sisa._findings(rows)
+
+    findings = judged(90, hits, 50, 50)
     assert [finding.refuted for finding in findings] == [True, hits == 80, False]
-    drained = [proportion(k, 100, 0.99) for k in (55, 50, 50, 80)]
-    findings = sisa._findings(sisa.cases(2, 1.0), drained)
+    findings = judged(55, 50, 50, 80)
     assert [finding.refuted for finding in findings] == [False, False, True]
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dd_jax import intervals
 from dd_jax.audit import bounds, tails
 from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
@@ -56,8 +57,8 @@ def test_limits_are_those_of_clopper_and_pearson(trials, fraction, confidence):
     hits = round(fraction * trials)
     low, high = clopper_pearson(hits, trials, confidence)
     risk = (1 - confidence) / 2
-    assert tails.lower_limit(hits, trials, risk) == pytest.approx(low, rel=1e-9, abs=1e-300)
-    assert tails.upper_limit(hits, trials, risk) == pytest.approx(high, rel=1e-9)
+    assert intervals.lower_limit(hits, trials, risk) == pytest.approx(low, rel=1e-9, abs=1e-300)
+    assert intervals.upper_limit(hits, trials, risk) == pytest.approx(high, rel=1e-9)
 
 
 def test_each_arm_s_limit_counts_its_own_seeds():
@@ -204,8 +205,8 @@ def test_separate_scores_show_the_most_that_so_many_seeds_can(bound, setting):
 
 def test_the_choice_sees_part_a_alone():
     sample = split(shifted_normals(1.0), 300, 100, 5)
-    seen = tails.view(tails.parts(*sample, 0.95))
-    other = tails.view(tails.parts(*sample[:2], -sample[2], sample[3] * 0, 0.95))
+    seen = tails.view(tails.parts(sample, 0.95))
+    other = tails.view(tails.parts((*sample[:2], -sample[2], sample[3] * 0), 0.95))
     for mine, theirs in zip(seen, other, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -280,7 +281,7 @@ def test_the_bounds_never_exceed_the_truth_by_much_even_without_noise():
     """At very many seeds each one-event bound approaches the best event's value from below."""
     mu, n = 1.0, 10**7
     z = np.linspace(-3, 4, 400)
-    low = tails.lower_limit(stats.norm.sf(z - mu) * n, n, 0.025)
-    high = tails.upper_limit(stats.norm.sf(z) * n, n, 0.025)
+    low = intervals.lower_limit(stats.norm.sf(z - mu) * n, n, 0.025)
+    high = intervals.upper_limit(stats.norm.sf(z) * n, n, 0.025)
     assert np.max(low - high) == pytest.approx(renyi.advantage_from_gdp(mu), rel=5e-3)
     assert np.max(low - high) < renyi.advantage_from_gdp(mu)

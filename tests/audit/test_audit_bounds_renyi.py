@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from dd_jax import intervals
 from dd_jax.audit import bounds, tails
 from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
@@ -158,8 +159,8 @@ def test_each_of_many_limits_takes_its_share_of_the_risk():
     sample = [np.repeat([0.0, 1.0, 2.0], counts) for counts in ([2, 3, 5], [5, 3, 2])]
     present, absent = (np.repeat(arm, 40) for arm in sample)
     found = bounds.renyi_bins(present, absent, present, absent, order=2, confidence=0.9, bins=3)
-    low = tails.lower_limit(np.array([200, 320]), 400, 0.025)
-    high = tails.upper_limit(np.array([80, 200]), 400, 0.025)
+    low = intervals.lower_limit(np.array([200, 320]), 400, 0.025)
+    high = intervals.upper_limit(np.array([80, 200]), 400, 0.025)
     p, s = np.diff([0, *low, 1]), np.diff([0, *high, 1])
     assert found.value == pytest.approx(np.log(np.sum(p**2 / s)), rel=1e-12)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from dd_jax.audit import bounds, power, tails
+from dd_jax import intervals
+from dd_jax.audit import bounds, power
 from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
@@ -15,7 +16,7 @@ SIZES = {"seeds": 4000, "fit_seeds": 1000, "confidence": 0.95}
 def test_the_probability_of_refuting_is_the_sum_over_all_outcomes():
     n, rates, confidence, claim = 40, (0.7, 0.3), 0.9, 0.15
     hits = np.arange(n + 1)
-    low, high = tails.lower_limit(hits, n, 0.05), tails.upper_limit(hits, n, 0.05)
+    low, high = intervals.lower_limit(hits, n, 0.05), intervals.upper_limit(hits, n, 0.05)
     chances = np.outer(stats.binom.pmf(hits, n, rates[0]), stats.binom.pmf(hits, n, rates[1]))
     expected = np.sum(chances * (low[:, None] - high[None, :] > claim))
     found = power.refutation_probability(bounds.difference, claim, rates, n, confidence)
@@ -26,7 +27,7 @@ def test_the_probability_of_refuting_is_the_sum_over_all_outcomes():
 def test_grouping_counts_changes_little():
     n, rates = 3000, (0.55, 0.45)
     hits = np.arange(n + 1)
-    low, high = tails.lower_limit(hits, n, 0.025), tails.upper_limit(hits, n, 0.025)
+    low, high = intervals.lower_limit(hits, n, 0.025), intervals.upper_limit(hits, n, 0.025)
     pmf = [stats.binom.pmf(hits, n, rate) for rate in rates]
     # For each count of the absent arm, the least count of the present one that refutes.
     first = np.searchsorted(low, high + 0.05, side="right")

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from scipy import stats
 from systems import SYSTEMS, Entry, quick_jit
 
 import dd_jax as dd
+from dd_jax import baselines
 from dd_jax.audit.bounds import hockey_stick
 from dd_jax.audit.samples import paired
 from dd_jax.audit.scores import linear
@@ -59,6 +61,15 @@ def played(request):
     entry = SYSTEMS[request.param]
     system = entry.make()
     return request.param, entry, system, play(system, entry.database, entry.stream)
+
+
+def test_every_system_has_a_row():
+    """What is in the package is in the table, so that no system goes untested."""
+    modules = {getattr(baselines, name) for name in baselines.__all__}
+    files = {path.stem for path in Path(baselines.__file__).parent.glob("[a-z]*.py")}
+    assert files == set(baselines.__all__)
+    systems = {module.__name__ for module in modules if hasattr(module, "system")}
+    assert systems == {entry.make().delete.__module__ for entry in SYSTEMS.values()}
 
 
 def test_releases_are_finite_and_predict_one_label_per_row(played):

@@ -17,11 +17,8 @@ from dd_jax.audit.settings import linear as audit_linear
 from dd_jax.audit.settings import logistic as audit_logistic
 from dd_jax.audit.settings.base import Keep
 from dd_jax.audit.settings.logistic import loss_chaser, recoder, worst_record
-from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
-from experiments import audit_growth
-from experiments.figures import audit_power
 
 SEEDS = 20_000
 LUCKY, UNLUCKY = 3, 11
@@ -305,92 +302,3 @@ def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     (plain,) = [case for case in setting.cases if case.name == "deletion-1"]
     assert not found.verdict.refuted
     assert plain.claim.claimed < found.numbers.lower_bound.value < found.case.claim.claimed
-
-
-# --- the figure -----------------------------------------------------------------------------------
-
-
-def test_growth_is_that_of_audits_of_the_first_seeds(linear, judged):
-    """One pool serves all sizes, each judged at the confidence of all bounds together."""
-    del judged  # its run compiled the program that is used here
-    key, sizes = jax.random.key(LUCKY), (500, SEEDS)
-    found = audit_growth.climb(
-        linear, key, ["deletion-1"], sizes, confidence=0.95, keep=NOWHERE, say=quiet
-    )
-    (case,) = [case for case in linear.cases if case.name == "deletion-1"]
-    pool = audits.sample(linear, "deleted", jax.random.fold_in(key, 0), SEEDS, NOWHERE, quiet)
-    each = dd.intervals.simultaneous(0.95, 2)
-    for place, size in enumerate(sizes):
-        first = Pair(*(arm[:size] for arm in pool))
-        row = audits.judge(case, linear, first, each, quiet).to_dict()
-        for number in audit_growth.NUMBERS:
-            assert found[f"climb deletion-1: {number}"][place] == row[number]
-    audited, caught = (found[f"climb deletion-1: {key}"] for key in ("audited", "detectable"))
-    assert audited[0] < audited[1] < 0.1 < caught[1] < caught[0]
-
-
-def test_mutants_are_found_with_enough_seeds_and_nulls_never():
-    names, sizes = ("half noise", "null, gaussian_mu"), (300, 5_000)
-    found = audit_growth.mutants(
-        jax.random.key(0), names, sizes, pool=10_000, replays=3, confidence=0.999, say=quiet
-    )
-    assert found["mutants audits"].tolist() == [3, 2]
-    (few, many), null = found["mutants flagged"]
-    assert few == 0
-    assert many == 2
-    assert null.tolist() == [0, 0]
-    assert found["mutants correct flagged"].tolist() == [0, 0]
-    table = audit_growth.mutant_table(found, names, 0.95)
-    name, _, gate, seeds, audits, flagged, low, high, alarms = table.rows[1]
-    assert (name, gate, seeds, audits, flagged, alarms) == (
-        "half noise",
-        "gaussian_mu",
-        5000,
-        2,
-        2,
-        0,
-    )
-    # Clopper-Pearson of 2 in 2, with a quarter of the risk of 0.05.
-    assert (low, high) == (pytest.approx((0.05 / 4 / 2) ** 0.5), 1.0)
-    assert table.rows[0][-1] is None
-
-
-def growth() -> dict[str, np.ndarray]:
-    found = {
-        "climb seeds": np.array([500, 50_000]),
-        "mutants seeds": np.array([300, 3_000]),
-        "mutants audits": np.array([6, 2]),
-        "mutants flagged": np.array([[1, 2], [0, 1]]),
-        "mutants correct flagged": np.array([0, 1]),
-    }
-    for name, audited in (("dp", [0.5, 0.9]), ("deletion-1", [0.0, 0.8])):
-        found[f"climb {name}: audited"] = np.array(audited)
-        found[f"climb {name}: detectable"] = np.array([3.0, 1.2])
-        found |= {f"climb {name}: {key}": np.ones(2) for key in ("exact", "certified")}
-    return found
-
-
-def test_figure_and_caption_show_the_numbers():
-    config = audit_power.Config(mutants=("half noise", "missing clip"))
-    results = growth() | {
-        "linear: one release": np.array([0.9, 1.0, 1.0, 2.0, 1.2, 0]),
-        "linear: recoded": np.array([0.4, 0.5, 1.1, 3.3, 1.5, 0]),
-        "logistic: deleted": np.array([0.0, np.nan, 0.1, 1.3, 0.2, 0]),
-    }
-    figure = audit_power.plot(config, results)
-    left, right, climbing, broken = figure.axes
-    assert [text.get_text() for text in broken.texts] == ["1 of 6", "2 of 2", "0 of 6", "1 of 2"]
-    lines = {line.get_label(): line.get_ydata() for line in climbing.lines}
-    assert np.allclose(lines["deleted: audited"], [0, 0.8])
-    assert np.allclose(lines["one release: would be caught"], [3, 1.2])
-    assert [text.get_text() for text in left.texts] == ["recoded", "one release"]
-    assert [text.get_text() for text in right.texts] == ["deleted (nothing shown)"]
-    caption = audit_power.caption(config, results)
-    assert "80% to 90% of the truth" in caption
-    assert "No claim is refuted" in caption
-    assert "2 to 13 times" in caption
-    assert "50% of the truth with 500 seeds and 90% with 50,000" in caption
-    assert "1 are flagged by all audits of some size" in caption
-    assert "flagged by 1 of 4 audits of the largest size" in caption
-    results["logistic: deleted"][5] = 1
-    assert "1 CLAIMS ARE REFUTED" in audit_power.caption(config, results)

@@ -133,7 +133,9 @@ def test_figures_are_listed_and_keep_the_contract(capsys):
         assert isinstance(module.FULL, module.Config)
         assert module.Config() != module.FULL
         assert module.TITLE
-        for function in ("compute", "plot", "caption"):
+        assert 0 < len(module.CAPTION.split()) <= 80
+        assert module.NOTE
+        for function in ("compute", "plot", "tables"):
             assert callable(getattr(module, function))
 
 

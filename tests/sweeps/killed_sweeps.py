@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 
-from dd_jax import sweeps
+from dd_jax import files, sweeps
 from dd_jax.sweeps import store
 
 LIVES = 20
@@ -80,7 +80,7 @@ def die_in(place: str) -> None:
     if place == "before the rename":
         really, os.fsync = os.fsync, killed
     else:
-        really, store._flush_folder = store._flush_folder, killed
+        really, files._flush_folder = files._flush_folder, killed
 
 
 def chunks_in(folder: Path) -> int:

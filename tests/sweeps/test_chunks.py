@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
-from dd_jax import ensemble, sharding, sweeps
+from dd_jax import ensemble, files, sharding, sweeps
 from dd_jax.sweeps import Stream, runner, store
 from dd_jax.sweeps.store import Folder
 
@@ -232,7 +233,7 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
     folder = Folder.open(tmp_path, "x", {})
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    host = store.socket.gethostname()
+    host = socket.gethostname()
     names = (f".{host}.{dead.pid}.0.part", f".{host}.{os.getpid()}.99.part", ".elsewhere.1.0.part")
     for name in names:
         (folder.path / name).write_bytes(b"half")
@@ -250,7 +251,7 @@ def test_a_file_is_flushed_aside_and_renamed(tmp_path, monkeypatch):
         really(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    store.place(target, b"new")
+    files.place(target, b"new")
     # Then the folder, without which the new name may not outlive a power cut.
     assert flushed == [(target.stat().st_ino, b"old"), (tmp_path.stat().st_ino, b"new")]
     assert target.read_bytes() == b"new"

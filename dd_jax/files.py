@@ -1,0 +1,109 @@
+"""Files that outlive a run: where they are kept, and written whole or not at all."""
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from dd_jax.errors import InputError
+
+_COUNT = itertools.count()
+
+
+def cache_folder(variable: str, *below: str) -> Path:
+    """The folder that the environment variable names, or dd_jax in the user's cache folder.
+
+    Args:
+        variable: environment variable that moves the folder.
+        *below: folders below dd_jax, where the variable is not set.
+
+    Raises:
+        InputError: there is no home folder to put it in.
+    """
+    named = os.environ.get(variable)
+    try:
+        if named:
+            return Path(named).expanduser()
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:
+        raise InputError(f"no home folder was found; set {variable} to a folder.") from None
+    return home.joinpath("dd_jax", *below)
+
+
+@contextlib.contextmanager
+def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+    """A file to write aside: flushed to the disk and renamed if all goes well, removed if not.
+
+    No name is shared between writers, so that two of them can write one target.
+
+    Args:
+        target: what it becomes; what was there is replaced at once.
+        private: readable by nobody else, whatever the umask says.
+
+    Raises:
+        OSError: what the system says, with the name of the file that could not be written.
+    """
+    aside = target.with_name(f".{_host()}.{os.getpid()}.{next(_COUNT)}.part")
+    try:
+        aside.touch(0o600 if private else 0o666, exist_ok=False)
+        with aside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, target)
+        _flush_folder(target.parent)
+    except OSError as error:
+        # A full disk is reported without a name.
+        raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def place(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all; see `whole_file`."""
+    with whole_file(target) as file:
+        file.write(content)
+
+
+def place_texts(folder: Path, texts: Mapping[str, str]) -> list[str]:
+    """Whole files by their names in a folder, made if it is missing; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        place(folder / name, text.encode())
+    return [str(folder / name) for name in texts]
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers of this machine left in a folder that are no longer running."""
+    for path in folder.glob(".*.part"):
+        found = re.fullmatch(rf"\.{re.escape(_host())}\.(\d+)\.\d+\.part", path.name)
+        if found and not _is_running(int(found.group(1))):
+            path.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    import socket  # not when a command starts, which asks for `cache_folder` alone
+
+    return socket.gethostname()
+
+
+def _flush_folder(path: Path) -> None:
+    """A rename outlives a power cut once its folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
