@@ -63,12 +63,12 @@ class Report:
     Attributes:
         path: the page.
         made: every figure, in the order of the page.
-        claims: the audited claims, see `page.Claim`.
+        claims: the audited claims, see `page.ClaimRow`.
     """
 
     path: Path
     made: tuple[page.Made, ...]
-    claims: tuple[page.Claim, ...]
+    claims: tuple[page.ClaimRow, ...]
 
 
 def write_report(options: Options, say: Say) -> Report:
@@ -165,19 +165,14 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         config=asdict(config),
         seconds=kept.seconds,
         revision=kept.revision,
-        caption=_caption(module, config, kept.arrays),
-        note=getattr(module, "NOTE", ""),
+        caption=module.CAPTION,
+        note=module.NOTE,
         image=page.image(content["svg"], content["png"]),
         inches=float(figure.get_figwidth()),
         files=named,
-        tables=tuple(module.tables(config, kept.arrays)) if hasattr(module, "tables") else (),
+        tables=tuple(module.tables(config, kept.arrays)),
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,
     )
-
-
-def _caption(module: ModuleType, config: Any, arrays: cache.Arrays) -> str:
-    """`CAPTION`; figures that have none yet say it with a function."""
-    return module.CAPTION if hasattr(module, "CAPTION") else module.caption(config, arrays)
 
 
 def _compute(name: str, job: Job, options: Options, say: Callable[[str], None]) -> cache.Saved:

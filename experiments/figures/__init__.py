@@ -5,7 +5,7 @@ A module of this package has
     TITLE                        a heading
     CAPTION                      what to see and which claim it tests, in at most 80 words; the same
                                  text for every run, with theorems called by their names
-    NOTE                         how it was made, which the page folds away
+    NOTE                         how it was made, in paragraphs that the page folds away
     Config                       a frozen dataclass; its defaults are the quick scale
     FULL                         the Config of the full scale
     compute(config, runner)      the numbers, as named arrays, computed with a `cache.Runner`

@@ -42,11 +42,13 @@ The loss is -tanh(y⟨a, θ⟩) with λ = β, started from N(0, σ²/λ I). Feat
 that the law is a product over axes and exact in any dimension; the paper's step size is used, at
 which every bound holds. The paper's bound is taken with both of its step conditions (erratum E4);
 tuned and sharp are the forms of erratum E5, the run sum that of erratum E2. The four pictures of
-the plane have a noise and a step size far from what a certificate allows. The network has tanh
-units with fixed output weights under the same loss. Its steps are those that plans certify, the
-times are extrapolated from a short run on this machine, and nothing is stated where the noise
-breaks the privacy budget. Where K_L = 1 the start is already within ε_dd and nothing is learned.
-One plan is run as certified: compare its objective with that of the model 0, which is 0."""
+the plane have a noise and a step size far from what a certificate allows.
+
+The network has tanh units with fixed output weights under the same loss. Its steps are those that
+plans certify, the times are extrapolated from a short run on this machine, and nothing is stated
+where the noise breaks the privacy budget. Where K_L = 1 the start is already within ε_dd and
+nothing is learned. One plan is run as certified: compare its objective with that of the model 0,
+which is 0."""
 
 FORMS = ("paper", "tuned", "sharp")
 PHASES = {"learning": "learn steps", "deletion": "delete steps"}
@@ -513,7 +515,10 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
 
 
 def _divergence_table(config: Config, results: dict[str, np.ndarray]) -> Table:
-    """R_q at the first and last step shown of each phase; verdicts are over all steps."""
+    """R_q to the Gibbs law with its bounds, between neighbours with the run sum.
+
+    At the first and last step shown of each phase; verdicts are over all steps.
+    """
     rows = []
     for dim, noise in enumerate(config.noises, start=1):
         for phase, clock in PHASES.items():
@@ -528,9 +533,8 @@ def _divergence_table(config: Config, results: dict[str, np.ndarray]) -> Table:
             for place in (0, -1):
                 cells = (table[name][place] for name in ("exact", *FORMS, "between", "sum"))
                 rows.append([dim, noise, phase, steps[place], *cells, verdict(not np.all(held))])
-    bounds = (f"{form} bound" for form in FORMS)
-    neighbours = ("between neighbours", "run sum bound", "verdict")
-    columns = ("d", "σ²", "phase", "steps", "from the Gibbs law", *bounds, *neighbours)
+    bounds = (*FORMS, "neighbours", "run sum", "verdict")
+    columns = ("d", "σ²", "phase", "steps", "to the Gibbs law", *bounds)
     return Table(f"Exact Rényi divergences of order {config.order:g} and bounds", columns, rows)
 
 

@@ -35,7 +35,7 @@ from dd_jax.baselines import langevin
 from dd_jax.cli import style
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
-from dd_jax.plans.numbers import edited_descent
+from dd_jax.plans.settings import edited_descent
 from experiments.cache import Runner
 from experiments.measured import verdict
 from experiments.page import Table
@@ -51,16 +51,19 @@ NOTE = """\
 Rows have unit norm and one release is (ε, 1/n)-DP by exact Gaussian DP. Deletions blank one record
 each, and are run so that at most half of the Rényi divergence ε_dp remains of a deleted record,
 whatever the order. Lines are means over seeds, bands hold 90% of them. λ was chosen by hand for the
-accuracy of a run, which no certificate covers. Retraining is learning from scratch, with the same
-noise, until its certified excess risk is the bound that every release has: a bound for the worst
-data. Real runs arrive sooner, without a certificate; "as measured" is within 10% of the mean risk
-after deletions. The paper's steps are for the deletion alone; Langevin's are for closeness to
-retraining at the same σ² and the same (ε, δ). The audit plants a record made to be told from its
-neighbour; the lower bounds of all sets hold together with 95% confidence, and a μ of 0 says that
-the seeds were too few to show anything. Marks at one deletion are accuracies in the peers' stored
-results at ε = 1 after one record was replaced, with their own features, λ and notion of unlearning:
-their photographs are seen through a pretrained network, ours through random filters. Sets that are
-fetched are run at the full scale alone; the quick scale has their costs."""
+accuracy of a run, which no certificate covers. Sets that are fetched are run at the full scale
+alone; the quick scale has their costs.
+
+Retraining is learning from scratch, with the same noise, until its certified excess risk is the
+bound that every release has: a bound for the worst data. Real runs arrive sooner, without a
+certificate; "as measured" is within 10% of the mean risk after deletions. The paper's steps are for
+the deletion alone; Langevin's are for closeness to retraining at the same σ² and the same (ε, δ).
+
+The audit plants a record made to be told from its neighbour; the lower bounds of all sets hold
+together with 95% confidence, and a μ of 0 says that the seeds were too few to show anything. Marks
+at one deletion are accuracies in the peers' stored results at ε = 1 after one record was replaced,
+with their own features, λ and notion of unlearning: their photographs are seen through a pretrained
+network, ours through random filters."""
 
 CONFIDENCE = 0.95
 # λ of each task. Chosen by hand for the accuracy of a run; no certificate covers such a choice.

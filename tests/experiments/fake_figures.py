@@ -38,7 +38,8 @@ def figure(name: str, **changes) -> SimpleNamespace:
         Config=Config,
         FULL=Config(points=8),
         calls=[],
-        caption=lambda config, results: f"{len(results['value'])} points of {name}.",
+        CAPTION=f"Points of {name}.",
+        NOTE="Counted by hand.",
     )
 
     def compute(config, runner):
@@ -47,6 +48,7 @@ def figure(name: str, **changes) -> SimpleNamespace:
 
     made.compute = compute
     made.plot = lambda config, results: Figure(figsize=(1, 1))
+    made.tables = lambda config, results: [Table("Points", ("points",), [(len(results["value"]),)])]
     for key, value in changes.items():
         setattr(made, key, value)
     return made

@@ -57,7 +57,8 @@ def made(tmp_path_factory):
         plot=fake.plot,
         tables=lambda *_: [fake.CLAIMS._replace(rows=rows), WIDE, NUMBERS],
         certificate=lambda config: plan.certificate(1, 1),
-        caption=lambda *_: f"A caption with {LONG}.",
+        CAPTION=f"A caption with {LONG}.",
+        NOTE=f"A note with {LONG}.",
     )
     absent = fake.raising(dd.MissingData(f"no {LONG}", f"dd-jax data fetch {LONG}"))
     broken = fake.raising(ValueError(LONG))

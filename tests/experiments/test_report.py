@@ -19,6 +19,11 @@ def statuses(made: report.Report) -> dict[str, str]:
     return {figure.name: figure.status for figure in made.made}
 
 
+def points(made: report.Report) -> int:
+    """What the table of the first figure says."""
+    return made.made[0].tables[0].rows[0][0]
+
+
 # --- saved arrays -------------------------------------------------------------------------------
 
 
@@ -78,11 +83,11 @@ def test_numerics_are_what_changes_digits(monkeypatch):
 def test_another_configuration_is_computed_and_scales_keep_their_own_arrays(monkeypatch, tmp_path):
     figure = fake.figure("one")
     fake.install(monkeypatch, figure)
-    assert "4 points" in fake.write(tmp_path).made[0].caption
-    assert "8 points" in fake.write(tmp_path, scale="full").made[0].caption
+    assert points(fake.write(tmp_path)) == 4
+    assert points(fake.write(tmp_path, scale="full")) == 8
     assert statuses(fake.write(tmp_path)) == {"one": "saved"}
     figure.Config = lambda: fake.Config(points=5)
-    assert "5 points" in fake.write(tmp_path).made[0].caption
+    assert points(fake.write(tmp_path)) == 5
     assert [config.points for config, _ in figure.calls] == [4, 8, 5]
 
 
@@ -208,7 +213,7 @@ def test_missing_data_becomes_a_card_that_says_how_to_get_them(monkeypatch, tmp_
     assert "This figure failed" not in text
 
 
-@pytest.mark.parametrize("broken", ["compute", "plot", "caption", "import"])
+@pytest.mark.parametrize("broken", ["compute", "plot", "tables", "import"])
 def test_a_broken_figure_leaves_the_others_whole(monkeypatch, tmp_path, broken):
     bad = fake.figure("bad")
     error = ZeroDivisionError("not <b>this</b>")
@@ -223,7 +228,7 @@ def test_a_broken_figure_leaves_the_others_whole(monkeypatch, tmp_path, broken):
     assert any("Traceback" in text for text in said)
     # Arrays are saved before they are drawn: mending a plot costs no computation.
     setattr(bad, changed, working)
-    mended = "saved" if broken in ("plot", "caption") else "computed"
+    mended = "saved" if broken in ("plot", "tables") else "computed"
     assert statuses(fake.write(tmp_path)) == {"bad": mended, "good": "saved"}
 
 
@@ -259,7 +264,8 @@ def test_claims_are_rows_of_tables_with_their_columns():
 
 def test_a_refuted_claim_is_always_among_the_cards():
     claims = [
-        page.Claim(f"claim {k}", 1.0, None, 0.5, "consistent", "one", "in miles") for k in range(14)
+        page.ClaimRow(f"claim {k}", 1.0, None, 0.5, "consistent", "one", "in miles")
+        for k in range(14)
     ]
     text = page.render(
         [], [*claims, claims[0]._replace(words="was false", verdict="refuted")], "quick"
@@ -273,7 +279,7 @@ def test_a_refuted_claim_is_always_among_the_cards():
 
 def test_a_claim_s_marks_are_where_its_numbers_are():
     """In percent of an axis that ends 12% beyond the largest number."""
-    claim = page.Claim("tight", 5.0, 4.0, 2.0, "consistent", "one")
+    claim = page.ClaimRow("tight", 5.0, 4.0, 2.0, "consistent", "one")
     text = page.render([], [claim], "quick")
     for name, place in (("certified", "89.3"), ("exact", "71.4"), ("audited", "35.7")):
         assert f'<i class="at {name}" style="left:{place}%"></i>' in text
