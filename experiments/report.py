@@ -63,12 +63,12 @@ class Report:
     Attributes:
         path: the page.
         made: every figure, in the order of the page.
-        claims: the audited claims, see `page.Claim`.
+        claims: the audited claims, see `page.ClaimRow`.
     """
 
     path: Path
     made: tuple[page.Made, ...]
-    claims: tuple[page.Claim, ...]
+    claims: tuple[page.ClaimRow, ...]
 
 
 def write_report(options: Options, say: Say) -> Report:

@@ -31,9 +31,9 @@ from dd_jax.attacks.attack import (
     row,
     setting,
 )
-from dd_jax.attacks.game import play
+from dd_jax.attacks.game import first_release, play
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
-from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
@@ -195,12 +195,6 @@ def _weights(memory: Memory, rows: Array, n: int, strategy: Array) -> Array:
     return choices[strategy]
 
 
-def sees_release(key: Array, view: PostDeletionView) -> Array:
-    """The adversary's evidence: the release after the deletion. Her rule is applied on the host."""
-    del key
-    return view.first
-
-
 class Moves(NamedTuple):
     """The static part of a game: steps, releases shown (p of them), rows edited by a request."""
 
@@ -230,7 +224,7 @@ def trial(name: str, moves: Moves) -> Callable[..., Outcome]:
         curious = requester(family, n, moves.edits, request, strategy)
         shown = tuple(range(moves.observed))
         stage = Stage(curator, curious, records, TARGET_ROW, request, request, shown)
-        return play(key, stage, sees_release)
+        return play(key, stage, first_release)
 
     return one
 

@@ -22,14 +22,12 @@ from jaxtyping import Array, Float
 from dd_jax import checks
 from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, setting
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
-from dd_jax.audit.samples import PostDeletionView
+from dd_jax.audit.samples import Outcome, Stage, one_run, two_worlds
 from dd_jax.claims import Claim, Finding
 from dd_jax.constants import LossConstants
-from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import inference
-from dd_jax.interaction import interact
 from dd_jax.intervals import simultaneous
 from dd_jax.losses.base import Loss
 from dd_jax.noisy_gd import Schedule, mechanism
@@ -171,19 +169,19 @@ def problem(*, single_index: bool) -> Problem:
     return Problem(loss(name, single_index=single_index), l2, CLIP_NORM)
 
 
-def trial(key: Array, records: Records, *, case: Problem, schedule: Schedule) -> dict[str, Array]:
+def trial(key: Array, records: Records, *, case: Problem, schedule: Schedule) -> Outcome:
     """Learn, then delete the target: θ_0 for the privacy claim, θ_1 for the deletion claim."""
     stream = deletions(case.loss, records, [TARGET_ROW])
-    _, transcript = interact(key, mechanism(case, schedule), stream, records, num_requests=1)
-    view = PostDeletionView.cut(transcript, request=1, row=TARGET_ROW)
-    return {LEARNED: transcript.releases[0], DELETED: view.first}
+    curator = mechanism(case, schedule)
+    stage = Stage(curator, stream, records, TARGET_ROW, 1, 1, kept=(0, 1))
+    return one_run(key, stage, lambda view: {LEARNED: view.releases[0], DELETED: view.releases[1]})
 
 
 def measure(key: Array, case: Problem, plan: Plan, order, seeds: int, confidence: float) -> dict:
     """Sound lower bounds on the divergence of neighbouring runs, by release."""
     form = shape(single_index=case.loss.constants.single_index)
     fn = functools.partial(trial, case=case, schedule=Schedule.of(plan))
-    pair = neighbours(fn, key, seeds, database(form, plan.n), alternative(form), chunk=seeds)
+    pair = two_worlds(fn, key, seeds, database(form, plan.n), alternative(form), chunk=seeds)
     return {
         release: separate(pair.present[release], pair.absent[release], order, confidence)
         for release in (LEARNED, DELETED)

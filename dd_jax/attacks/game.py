@@ -35,6 +35,12 @@ def play(key: Array, stage: Stage, adversary: Adversary) -> Outcome:
     return samples.one_run(interact_key, stage, lambda view: judge(adversary_key, adversary, view))
 
 
+def first_release(key: Array, view: PostDeletionView) -> PyTree:
+    """The adversary that hands out φ_i as it is, for a rule that is applied on the host."""
+    del key
+    return view.first
+
+
 def retraining(learn: Callable[[Array, PyTree], PyTree]) -> Mechanism:
     """The curator that retrains at every request: Ā(𝒟, u, ·) = A(𝒟 ∘ u), perfect unlearning."""
 

@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from dd_jax import checks
 from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
-from dd_jax.attacks.game import play, retraining
+from dd_jax.attacks.game import first_release, play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.interaction import Requester
@@ -85,12 +85,6 @@ def distinguisher(key: Array, view: PostDeletionView) -> Array:
     return view.first == jnp.float32(ANSWER)
 
 
-def reader(key: Array, view: PostDeletionView) -> Array:
-    """Everything there is to see: the release itself."""
-    del key
-    return view.first
-
-
 def deletion_trial(key: Array, *, mechanism: Mechanism, n: int) -> Outcome:
     """The target is deleted; is the answer the fixed one?"""
     draw_key, play_key = jax.random.split(key)
@@ -110,7 +104,7 @@ def adaptive_trial(key: Array, *, mechanism: Mechanism, n: int) -> Outcome:
     draw_key, play_key = jax.random.split(key)
     database = draw_database(draw_key, n)
     stage = Stage(mechanism, copies_then_deletes(), database, TARGET_ROW, 2, 2, observe=(0,))
-    return play(play_key, stage, reader)
+    return play(play_key, stage, first_release)
 
 
 def fixed_model(key: Array, settings: RecordsSettings) -> AttackResult:

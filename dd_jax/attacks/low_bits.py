@@ -409,8 +409,7 @@ def line_step(key: Array, scene: Scene) -> tuple[Step, Array]:
     scene = scene._replace(plan=replace(scene.plan, delete_steps=1))
     trial = functools.partial(staying_trial, scene=scene, published=AS_IT_IS)
     own = watch_runs(key, trial, scene, 0, OWN_RUNS)
-    slopes = line_slope(scene.plan, own.before, 0)[:, None]
-    return scene.step.calibrated(own._replace(slopes=slopes)), own.before[0, 0]
+    return scene.step.calibrated(own), own.before[0, 0]
 
 
 def log_ratio(step: Step, plan: Plan, draws: np.ndarray, before, after) -> float:

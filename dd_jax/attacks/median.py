@@ -16,8 +16,8 @@ from jaxtyping import Array
 
 from dd_jax import checks
 from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
-from dd_jax.attacks.game import play, retraining
-from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
+from dd_jax.attacks.game import first_release, play, retraining
+from dd_jax.audit.samples import Outcome, Stage, trials
 from dd_jax.claims import Claim, Finding
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester
@@ -86,12 +86,6 @@ def requester(n: int, owner_row: int, step: Array) -> Requester:
     return Requester(init, act)
 
 
-def adversary(key: Array, view: PostDeletionView) -> Array:
-    """The deleted record is the one that was just released."""
-    del key
-    return view.first
-
-
 def trial(key: Array, step: Array, *, n: int, num_requests: int, observe: tuple = (0,)) -> Outcome:
     """The owner of the median deletes it at request i = `step`; does the adversary name it?
 
@@ -102,7 +96,8 @@ def trial(key: Array, step: Array, *, n: int, num_requests: int, observe: tuple 
     database, row = draw_database(draw_key, n), n // 2
     curious = requester(n, row, step)
     stage = Stage(mechanism(), curious, database, row, num_requests, num_requests, observe)
-    outcome = play(play_key, stage, adversary)
+    # Her guess: the deleted record is the one that was just released.
+    outcome = play(play_key, stage, first_release)
     return outcome._replace(answer=outcome.answer == database[row])
 
 

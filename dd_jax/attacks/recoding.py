@@ -31,12 +31,10 @@ from dd_jax.attacks.attack import (
 )
 from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import renyi_lower_bound
-from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
+from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, one_run, two_worlds
 from dd_jax.claims import Claim, Finding
-from dd_jax.ensemble import neighbours
 from dd_jax.erm import Problem
 from dd_jax.guarantees import adaptive, inference, renyi
-from dd_jax.interaction import interact
 from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.oracles import linear
@@ -163,13 +161,13 @@ def trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) 
     return play(key, Stage(curator, curious, records, TARGET_ROW, 1, releases, (0,)), adversary)
 
 
-def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Array:
+def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Outcome:
     """The target stays; its observer sees the last release alone."""
     curator = mechanism(Problem(losses.linear(), L2), Schedule(*schedule, *steps))
     curious = requester(records.shape[0], deletes=False)
-    options = {"num_requests": releases, "observe": (0,)}
-    _, transcript = interact(key, curator, curious, records, **options)
-    return transcript.releases[-1, 0]
+    last = (releases,)
+    stage = Stage(curator, curious, records, TARGET_ROW, 0, releases, (0,), kept=last)
+    return one_run(key, stage, lambda view: view.releases[0, 0])
 
 
 class Measured(NamedTuple):
@@ -194,7 +192,7 @@ def measure(key: Array, plan: Plan, settings: RecodingSettings) -> list[Measured
     fn = functools.partial(trial, **options)
     gone = two_worlds(fn, gone_key, seeds, records, other, schedule)
     fn = functools.partial(staying_trial, **options)
-    stays = neighbours(fn, stay_key, seeds, records, other, schedule)
+    stays = two_worlds(fn, stay_key, seeds, records, other, schedule)
     shown = [2**k for k in range(int(math.log2(releases)) + 1)]
     each = simultaneous(settings.confidence, len(shown) + 1)
 
@@ -217,7 +215,7 @@ def measure(key: Array, plan: Plan, settings: RecodingSettings) -> list[Measured
     ]
     after = releases * plan.delete_steps
     test = law(plan, after, 0).staying_test()
-    guesses = [_inside(np.asarray(models), test) for models in stays]
+    guesses = [_inside(models, test) for models in stays]
     return [*found, judge(STAYS, after, 0, test, *guesses)]
 
 

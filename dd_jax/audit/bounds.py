@@ -1,9 +1,9 @@
 """Every lower bound of the audit: choose on part A, judge on part B.
 
-All take four vectors of scores (part A present and absent, part B present and absent; a large score
-says "present") and return a `LowerBound`. R_q(absent ‖ present) is had by exchanging the arms and
-negating the scores. Three kinds: from one event, from many bins, from a bounded critic. At the end
-stand estimates that are no bounds. Host-side, no JAX.
+All take `*scores`, four vectors with one score per seed (part A present and absent, part B present
+and absent; a large score says "present"), and return a `LowerBound`. R_q(absent ‖ present) is had
+by exchanging the arms and negating the scores. Three kinds: from one event, from many bins, from a
+bounded critic. At the end stand estimates that are no bounds. Host-side, no JAX.
 """
 
 import functools
@@ -50,38 +50,20 @@ class LowerBound(NamedTuple):
 # that looks at an event and its complement, or at both directions, spends no further risk.
 
 
-def advantage(
-    fit_present,
-    fit_absent,
-    test_present,
-    test_absent,
-    *,
-    confidence: float,
-    independent: bool = False,
-) -> LowerBound:
+def advantage(*scores, confidence: float, independent: bool = False) -> LowerBound:
     """Membership advantage: sup_E P(E) - Q(E), the total variation, is at least p - s.
 
     Args:
-        fit_present, fit_absent: scores of part A, one per seed; a large score says "present".
-        test_present, test_absent: scores of part B.
+        *scores: four vectors, see above.
         confidence: 1 - α.
         independent: whether the seeds of one arm are independent of the other's; the limits are
             then narrower (`tails.corners`).
     """
-    checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
-    return _judge("advantage", checked, difference, confidence, independent)
+    return _judge("advantage", scores, difference, confidence, independent)
 
 
 def hockey_stick(
-    fit_present,
-    fit_absent,
-    test_present,
-    test_absent,
-    *,
-    epsilon: float,
-    confidence: float,
-    both_ways: bool = True,
-    independent: bool = False,
+    *scores, epsilon: float, confidence: float, both_ways: bool = True, independent: bool = False
 ) -> LowerBound:
     """δ(ε) = sup_E P(E) - e^ε Q(E) is at least p - e^ε s.
 
@@ -89,60 +71,38 @@ def hockey_stick(
         epsilon: ε ≥ 0 of the claim.
         both_ways: bound the larger of δ(present ‖ absent) and δ(absent ‖ present), as claims about
             neighbours mean it; otherwise δ(present ‖ absent) alone.
-        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
-            `advantage`.
+        *scores, confidence, independent: as in `advantage`.
     """
     epsilon = float(checks.nonnegative("epsilon", epsilon))
-    checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(excess_mass, epsilon=epsilon)
-    return _judge("hockey_stick", checked, both_or_one(value, both_ways), confidence, independent)
+    return _judge("hockey_stick", scores, both_or_one(value, both_ways), confidence, independent)
 
 
 def epsilon_at(
-    fit_present,
-    fit_absent,
-    test_present,
-    test_absent,
-    *,
-    delta: float,
-    confidence: float,
-    both_ways: bool = True,
-    independent: bool = False,
+    *scores, delta: float, confidence: float, both_ways: bool = True, independent: bool = False
 ) -> LowerBound:
     """ε at δ: P(E) ≤ e^ε Q(E) + δ for every event, so ε is at least log((p - δ)/s).
 
     Args:
         delta: δ of the claim, 0 included.
         both_ways: bound the larger of the two directions' ε; otherwise present ‖ absent alone.
-        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
-            `advantage`.
+        *scores, confidence, independent: as in `advantage`.
     """
     delta = float(checks.probability("delta", delta))
-    checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(log_excess_ratio, delta=delta)
-    return _judge("epsilon", checked, both_or_one(value, both_ways), confidence, independent)
+    return _judge("epsilon", scores, both_or_one(value, both_ways), confidence, independent)
 
 
-def gaussian_mu(
-    fit_present,
-    fit_absent,
-    test_present,
-    test_absent,
-    *,
-    confidence: float,
-    independent: bool = False,
-) -> LowerBound:
+def gaussian_mu(*scores, confidence: float, independent: bool = False) -> LowerBound:
     """μ of Gaussian DP: Φ⁻¹(P(E)) - Φ⁻¹(Q(E)) ≤ μ for every event, so μ ≥ Φ⁻¹(p) - Φ⁻¹(s).
 
     Between N(μ, 1) and N(0, 1) every threshold attains equality: nothing is lost but the width of
     the two limits. Guarantee: no μ'-GDP claim with μ' below the value is true. Dong, Roth, Su 2022.
 
     Args:
-        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
-            `advantage`.
+        *scores, confidence, independent: as in `advantage`.
     """
-    checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
-    return _judge("mu", checked, normal_shift, confidence, independent)
+    return _judge("mu", scores, normal_shift, confidence, independent)
 
 
 def renyi_of_mu(bound: LowerBound, order: float) -> LowerBound:
@@ -155,27 +115,16 @@ def renyi_of_mu(bound: LowerBound, order: float) -> LowerBound:
     return bound._replace(quantity="renyi", value=value, method="Gaussian law, one threshold")
 
 
-def renyi_binary(
-    fit_present,
-    fit_absent,
-    test_present,
-    test_absent,
-    *,
-    order: float,
-    confidence: float,
-    independent: bool = False,
-) -> LowerBound:
+def renyi_binary(*scores, order: float, confidence: float, independent: bool = False) -> LowerBound:
     """R_q(present ‖ absent) is at least the divergence r_q(p ‖ s) of two coins: data processing.
 
     Args:
         order: q > 1.
-        fit_present, fit_absent, test_present, test_absent, confidence, independent: as in
-            `advantage`.
+        *scores, confidence, independent: as in `advantage`.
     """
     order = tails.renyi_order(order)
-    checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
     value = functools.partial(coin_divergence, order=order)
-    return _judge("renyi", checked, value, confidence, independent)
+    return _judge("renyi", scores, value, confidence, independent)
 
 
 # --- the value of one event, from a lower limit p of P(E) and an upper limit s of Q(E) ----------
@@ -235,9 +184,10 @@ def choose_event(seen: tails.View, value: Callable, confidence: float) -> int:
 
 
 def _judge(
-    quantity: str, checked: tails.Parts, value: Callable, confidence: float, independent: bool
+    quantity: str, scores: tuple, value: Callable, confidence: float, independent: bool
 ) -> LowerBound:
     """Choose the event on part A, and bound the quantity on part B."""
+    checked = tails.parts(scores, confidence)
     seen = tails.view(checked)
     chosen = choose_event(seen, value, confidence)
     arms = (checked.test_present, checked.test_absent)
@@ -269,21 +219,11 @@ def _judge(
 # hull. The value returned is the dual one, sound whatever the solver does (`dual_bound`).
 
 
-def renyi_bins(
-    fit_present,
-    fit_absent,
-    test_present,
-    test_absent,
-    *,
-    order: float,
-    confidence: float,
-    bins: int | None = None,
-) -> LowerBound:
+def renyi_bins(*scores, order: float, confidence: float, bins: int | None = None) -> LowerBound:
     """R_q(present ‖ absent) is at least the least divergence that the bins' exact limits allow.
 
     Args:
-        fit_present, fit_absent: scores of part A, one per seed; a large score says "present".
-        test_present, test_absent: scores of part B.
+        *scores: four vectors, see above.
         order: q > 1.
         confidence: 1 - α.
         bins: how many bins; chosen on part A by the sample size if None.
@@ -291,8 +231,7 @@ def renyi_bins(
     order = tails.renyi_order(order)
     if bins is not None:
         checks.whole("bins", bins, least=2)
-    samples = (fit_present, fit_absent, test_present, test_absent)
-    checked = tails.parts(*samples, confidence, cases=1 if bins is None else bins - 1)
+    checked = tails.parts(scores, confidence, cases=1 if bins is None else bins - 1)
     numbers = NUMBERS_OF_THRESHOLDS if bins is None else (bins - 1,)
     seen = tails.view(checked)
     thresholds = seen.thresholds[choose_bins(seen, order, confidence, numbers)]
@@ -430,19 +369,16 @@ def best_path(logs: np.ndarray, stops: int) -> tuple[float, list[int]]:
 # nothing, so g ≤ 0 is used and no exponential overflows.
 
 
-def renyi_variational(
-    fit_present, fit_absent, test_present, test_absent, *, order: float, confidence: float
-) -> LowerBound:
+def renyi_variational(*scores, order: float, confidence: float) -> LowerBound:
     """R_q(present ‖ absent) is at least the variational formula's value at a critic from part A.
 
     Args:
-        fit_present, fit_absent: scores of part A, one per seed; a large score says "present".
-        test_present, test_absent: scores of part B.
+        *scores: four vectors, see above.
         order: q > 1.
         confidence: 1 - α.
     """
     order = tails.renyi_order(order)
-    checked = tails.parts(fit_present, fit_absent, test_present, test_absent, confidence)
+    checked = tails.parts(scores, confidence)
     least = fewest_critic_seeds(order, confidence)
     if checked.seeds < least:
         raise InputError(

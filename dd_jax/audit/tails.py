@@ -6,7 +6,7 @@ hold exactly, for any law of the score, ties and atoms included. Nothing but `co
 two arms independent of each other: risks are added. Host-side, no JAX.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,9 +48,7 @@ class Parts(NamedTuple):
         return min(len(self.test_present), len(self.test_absent))
 
 
-def parts(
-    fit_present, fit_absent, test_present, test_absent, confidence: float, cases: int = 1
-) -> Parts:
+def parts(scores: Sequence, confidence: float, cases: int = 1) -> Parts:
     """The four samples as sorted float64 vectors; refuses NaN and too few seeds to show anything.
 
     With n test seeds the best limits are (α/2)^{1/n} below and 1 - (α/2)^{1/n} above; unless the
@@ -58,7 +56,7 @@ def parts(
     need (α/(2·cases))^{1/n}.
     """
     check_confidence(confidence)
-    named = zip(Parts._fields, (fit_present, fit_absent, test_present, test_absent), strict=True)
+    named = zip(Parts._fields, scores, strict=True)
     checked = Parts(*(np.sort(_scores(name, values)) for name, values in named))
     least = fewest_seeds(confidence, cases)
     if checked.seeds < least:

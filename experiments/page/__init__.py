@@ -86,7 +86,7 @@ class Made:
     certificate: Certificate | None = None
 
 
-class Claim(NamedTuple):
+class ClaimRow(NamedTuple):
     """A claim of a certificate beside the truth and what samples say.
 
     Attributes:
@@ -110,7 +110,7 @@ class Claim(NamedTuple):
         return self.verdict == "refuted"
 
 
-def claims(made: Sequence[Made]) -> tuple[Claim, ...]:
+def claims(made: Sequence[Made]) -> tuple[ClaimRow, ...]:
     """The rows of every table that has the columns of a claim; its first column has the words."""
     found = []
     for figure in made:
@@ -120,11 +120,11 @@ def claims(made: Sequence[Made]) -> tuple[Claim, ...]:
                 for row in table.rows:
                     certified, exact, audited, verdict = (_plain(row[k]) for k in places)
                     numbers = (str(row[0]), certified, exact, audited, verdict)
-                    found.append(Claim(*numbers, figure.name, table.unit))
+                    found.append(ClaimRow(*numbers, figure.name, table.unit))
     return tuple(found)
 
 
-def render(made: Sequence[Made], found: Sequence[Claim], scale: str) -> str:
+def render(made: Sequence[Made], found: Sequence[ClaimRow], scale: str) -> str:
     """The whole page."""
     shown = sorted(found, key=lambda claim: not claim.refuted)[:MOST_CLAIMS]
     return _template().render(
@@ -148,7 +148,7 @@ def image(drawing: bytes, pixels: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _claim_card(claim: Claim) -> dict[str, Any]:
+def _claim_card(claim: ClaimRow) -> dict[str, Any]:
     """A claim with places, in percent, on an axis that begins at 0."""
     numbers = [claim.certified, claim.exact, claim.audited]
     right = 1.12 * max((x for x in numbers if x is not None and math.isfinite(x)), default=1.0)

@@ -205,8 +205,8 @@ def test_separate_scores_show_the_most_that_so_many_seeds_can(bound, setting):
 
 def test_the_choice_sees_part_a_alone():
     sample = split(shifted_normals(1.0), 300, 100, 5)
-    seen = tails.view(tails.parts(*sample, 0.95))
-    other = tails.view(tails.parts(*sample[:2], -sample[2], sample[3] * 0, 0.95))
+    seen = tails.view(tails.parts(sample, 0.95))
+    other = tails.view(tails.parts((*sample[:2], -sample[2], sample[3] * 0), 0.95))
     for mine, theirs in zip(seen, other, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 

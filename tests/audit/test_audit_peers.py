@@ -89,7 +89,7 @@ def test_jax_privacys_auditor_agrees_on_continuous_scores(auditing, sample):
     value = bounds.both_or_one(
         lambda p, s: bounds.log_excess_ratio(p, s, delta=0.01), both_ways=True
     )
-    seen = tails.view(tails.parts(*sample, CONFIDENCE))
+    seen = tails.view(tails.parts(sample, CONFIDENCE))
     threshold = seen.thresholds[bounds.choose_event(seen, value, CONFIDENCE)]
     auditor = auditing.CanaryScoreAuditor(*sample[2:])
     theirs = auditor.epsilon_clopper_pearson(

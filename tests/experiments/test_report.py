@@ -264,7 +264,8 @@ def test_claims_are_rows_of_tables_with_their_columns():
 
 def test_a_refuted_claim_is_always_among_the_cards():
     claims = [
-        page.Claim(f"claim {k}", 1.0, None, 0.5, "consistent", "one", "in miles") for k in range(14)
+        page.ClaimRow(f"claim {k}", 1.0, None, 0.5, "consistent", "one", "in miles")
+        for k in range(14)
     ]
     text = page.render(
         [], [*claims, claims[0]._replace(words="was false", verdict="refuted")], "quick"
@@ -278,7 +279,7 @@ def test_a_refuted_claim_is_always_among_the_cards():
 
 def test_a_claim_s_marks_are_where_its_numbers_are():
     """In percent of an axis that ends 12% beyond the largest number."""
-    claim = page.Claim("tight", 5.0, 4.0, 2.0, "consistent", "one")
+    claim = page.ClaimRow("tight", 5.0, 4.0, 2.0, "consistent", "one")
     text = page.render([], [claim], "quick")
     for name, place in (("certified", "89.3"), ("exact", "71.4"), ("audited", "35.7")):
         assert f'<i class="at {name}" style="left:{place}%"></i>' in text

@@ -12,7 +12,7 @@ import dd_jax as dd
 from dd_jax import cli
 from experiments import figures
 from experiments.__main__ import PROGRAM
-from experiments.page import Claim, Made
+from experiments.page import ClaimRow, Made
 from experiments.report import Report
 
 # The experiments are not installed.
@@ -21,8 +21,8 @@ DONE = Made("done", "Done", "computed", seconds=1.5, files={"CSV": "done.csv"})
 SAVED = Made("kept", "Kept", "saved", seconds=2.5)
 ABSENT = Made("real", "Real", "missing data", problem="mnist is not here.", command="fetch it")
 BROKEN = Made("bad", "Bad", "failed", problem="ValueError: no")
-HOLDS = Claim("holds", 1.0, 1.0, 0.9, "consistent", "done")
-FALSE = Claim("is false", 1.0, 1.0, 1.1, "refuted", "done")
+HOLDS = ClaimRow("holds", 1.0, 1.0, 0.9, "consistent", "done")
+FALSE = ClaimRow("is false", 1.0, 1.0, 1.1, "refuted", "done")
 
 
 @pytest.fixture

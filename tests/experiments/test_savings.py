@@ -129,6 +129,15 @@ def test_steps_per_e_fold_by_hand():
         assert math.isclose(savings.steps_per_e_fold(CONFIG.l2, row), steps)
 
 
+def test_constants_inside_the_logarithm_bend_a_slope_at_small_n_only():
+    rate = savings.steps_per_e_fold(CONFIG.l2, OPTIMAL)
+    near = savings.modelled_slope(np.array(CONFIG.sizes, float), rate, -20)
+    far = savings.modelled_slope(savings.FAR_SIZES, rate, -20)
+    assert near > 1.2
+    assert 1 < far < 1.06
+    assert savings.modelled_slope(np.array([3.0, 4.0, 5.0]), rate, -20) is None
+
+
 @pytest.mark.slow
 def test_a_tiny_run_is_drawn_and_tabled():
     config = dataclasses.replace(
