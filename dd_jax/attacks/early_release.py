@@ -41,7 +41,7 @@ from dd_jax.losses import tanh_margin
 from dd_jax.noisy_gd import mechanism
 from dd_jax.oracles import grid
 from dd_jax.plans import Certificate, Plan, plan_nonconvex
-from dd_jax.plans.numbers import internal_order
+from dd_jax.plans.settings import internal_order
 from dd_jax.types import Edit, Labelled
 
 NOISE_VARIANCE = 2.0

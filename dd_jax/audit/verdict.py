@@ -32,7 +32,7 @@ from dd_jax.audit.scores import Score, evaluate, score_list
 from dd_jax.claims import Finding
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
-from dd_jax.plans import serialise
+from dd_jax.plans.settings import to_plain
 
 # A violation of this factor is what an audit should be able to notice.
 VIOLATION = 3
@@ -221,7 +221,7 @@ class Report:
             "tests": self.tests,
             "refuted": self.refuted,
             "verdicts": [
-                {name: serialise.to_plain(value) for name, value in verdict.to_dict().items()}
+                {name: to_plain(value) for name, value in verdict.to_dict().items()}
                 for verdict in self.verdicts
             ],
         }

@@ -34,7 +34,7 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import floats, renyi, risk
 from dd_jax.guarantees.convex import Descent, deletion_optimal, fewest_steps
 from dd_jax.plans import conditions
-from dd_jax.plans.numbers import whole
+from dd_jax.plans.settings import whole
 
 _GRID = 400
 _ZOOMS = 4

@@ -32,7 +32,7 @@ from dd_jax.erm import Problem
 from dd_jax.guarantees import convex, floats
 from dd_jax.guarantees.convex import Descent
 from dd_jax.losses import null_records
-from dd_jax.plans.numbers import whole
+from dd_jax.plans.settings import whole
 from dd_jax.types import num_records
 
 # --- calibration ---------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.keys import tagged
 from dd_jax.losses import deletion
 from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex
-from dd_jax.plans.numbers import edited_descent
+from dd_jax.plans.settings import edited_descent
 from dd_jax.types import Edit, Labelled, Transcript, apply_edit
 
 CHUNK = 10

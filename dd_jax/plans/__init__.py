@@ -6,12 +6,12 @@ computes its numbers from the plan's settings by `dd_jax.guarantees`, never from
 """
 
 from dd_jax.guarantees.convex import ACCOUNTANTS
+from dd_jax.plans.certificate import Assumption
 from dd_jax.plans.composition import plan_composition
 from dd_jax.plans.convex import plan_convex
 from dd_jax.plans.nonconvex import plan_nonconvex
 from dd_jax.plans.plan import Certificate, Plan
 from dd_jax.plans.settings import FORMULAS
-from dd_jax.plans.words import Assumption
 
 __all__ = [
     "ACCOUNTANTS",

@@ -1,14 +1,16 @@
-"""Plans for every Lipschitz or clipped loss: the runs that saw a record are added up."""
+"""Every Lipschitz or clipped loss: the runs that saw a record are added up."""
 
 import math
+from dataclasses import replace
 
 from dd_jax import checks
 from dd_jax.errors import InputError
+from dd_jax.guarantees import adaptive, inference, renyi
 from dd_jax.guarantees.convex import Descent, least_noise, privacy_lipschitz
 from dd_jax.plans import conditions
-from dd_jax.plans.numbers import to_renyi
+from dd_jax.plans.certificate import NUMBERS, Numbers, Question
 from dd_jax.plans.plan import Plan
-from dd_jax.plans.settings import Dtype
+from dd_jax.plans.settings import Dtype, Settings, descent, to_renyi
 
 
 def plan_composition(
@@ -66,3 +68,33 @@ def plan_composition(
         eps_dp_asked=float(eps_dp),
         dtype=dtype,
     )
+
+
+def composition_numbers(plan: Settings, question: Question) -> Numbers:
+    """The run sums at this request: `deletion_run_sum` and `privacy_run_sum`."""
+    run, first = descent(plan), question.first_inserted
+    steps = (plan.learn_steps, plan.delete_steps, question.request)
+    stays = adaptive.privacy_run_sum(run, *steps, first_inserted=first)
+    goes, goes_jointly = (
+        adaptive.deletion_run_sum(replace(run, records=records), *steps, first_inserted=first)
+        for records in (1, question.records)
+    )
+    return Numbers(
+        order=run.order,
+        eps_dp=stays,
+        eps_dp_run=privacy_lipschitz(run, max(plan.learn_steps, plan.delete_steps)),
+        eps_dp_adaptive=stays,
+        eps_dp_request=stays,
+        eps_dp_joint=stays,
+        eps_dd=goes,
+        eps_dd_adaptive=goes,
+        eps_dd_request=goes,
+        eps_dd_records=goes_jointly,
+        privacy_form="gaussian",
+        deletion_form="gaussian",
+        adaptive_form="gaussian",
+        advantage_bound=inference.advantage_gdp(renyi.gdp_from_linear_renyi(run.order, goes)),
+    )
+
+
+NUMBERS["composition"] = composition_numbers

@@ -1,17 +1,27 @@
-"""Plans for convex smooth losses: budgets in, the cheapest settings that meet them out."""
+"""Convex smooth losses: the cheapest settings that meet budgets, and what settings give."""
 
 import math
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import risk
-from dd_jax.guarantees.convex import ACCOUNTANTS, Accountant, Descent, fewest_steps, least_noise
+from dd_jax.guarantees import adaptive, floats, inference, renyi
+from dd_jax.guarantees import risk as risks
+from dd_jax.guarantees.convex import (
+    ACCOUNTANTS,
+    Accountant,
+    Descent,
+    fewest_steps,
+    least_noise,
+    privacy_convex,
+)
 from dd_jax.plans import conditions
-from dd_jax.plans.numbers import to_renyi, whole
+from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question
 from dd_jax.plans.plan import Plan
-from dd_jax.plans.settings import Dtype
+from dd_jax.plans.settings import Dtype, Settings, descent, edited_descent, to_renyi, whole
 
 # By default learning stops when the risk bound of the learned model is within this share of the
 # least that the noise allows.
@@ -94,7 +104,7 @@ def plan_convex(
         delta=delta,
         step_size=step_size,
         noise_variance=noise_variance,
-        init_variance=risk.stationary_variance(problem.l2, noise_variance, step_size),
+        init_variance=risks.stationary_variance(problem.l2, noise_variance, step_size),
         learn_steps=max(1, whole("learn_steps", learn_steps)),
         delete_steps=max(1, whole("delete_steps", delete_steps)),
         edits_per_request=edits_per_request,
@@ -170,7 +180,7 @@ def _noise_for_steps(case, budgets, private_noise, steps) -> float:
 
 def _risk_steps(case, budgets, noise) -> float:
     edited = case.with_noise(noise).edited
-    return risk.delete_steps_convex(edited, case.dim, budgets.target_risk)
+    return risks.delete_steps_convex(edited, case.dim, budgets.target_risk)
 
 
 def _private_noise(case, budgets) -> float:
@@ -191,9 +201,142 @@ def _learn_steps(case, budgets, noise_variance) -> float:
     by_paper = budgets.rules is ACCOUNTANTS["paper"]
     own_step = budgets.rules.default_step / (run.l2 + run.smoothness)
     if target is None and by_paper and math.isclose(run.step_size, own_step):
-        return risk.learn_steps_convex_paper(
+        return risks.learn_steps_convex_paper(
             run.order, run.l2, run.smoothness, run.n, dim, budgets.eps_dp
         )
     if target is None:
-        target = (1 + LEARNING_SLACK) * risk.excess_risk_floor(run, dim)
-    return risk.learn_steps_convex(run, dim, target)
+        target = (1 + LEARNING_SLACK) * risks.excess_risk_floor(run, dim)
+    return risks.learn_steps_convex(run, dim, target)
+
+
+# --- what settings give ---------------------------------------------------------------------------
+
+
+def convex_numbers(plan: Settings, question: Question) -> Numbers:
+    """Every number of a convex certificate, from the plan's settings alone, as Rényi divergences.
+
+    Records that stay: ε_dp is the supremum over any history, (p+1)ε_dp covers p releases seen, the
+    joint bound composes the runs. Records that go: ε_dd from any history, ε_dd + pε_dp, and at this
+    very request the interval form (optimal), or the runs' composition where that is smaller.
+    """
+    conditions.require_convex(plan.problem, plan.protects)
+    rules, run = ACCOUNTANTS[plan.accountant], descent(plan)
+
+    def private(steps):
+        return rules.privacy(run, steps)
+
+    eps_dp = private(np.inf)
+    eps_dd = rules.deletion(run, plan.delete_steps)
+    runs = question.runs_before_deletion
+    first = private(plan.learn_steps if question.first_inserted == 0 else plan.delete_steps)
+    per_request = private(plan.delete_steps)
+    before = first + (per_request * (runs - 1) if runs > 1 else 0.0)
+    joint = before + per_request
+    eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, question.adaptivity)
+    eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
+    form: Form = "gaussian" if plan.accountant == "optimal" else "linear"
+    return Numbers(
+        order=run.order,
+        eps_dp=eps_dp,
+        eps_dp_run=eps_dp,
+        eps_dp_adaptive=eps_dp_adaptive,
+        eps_dp_request=min(_staying_at_request(plan, question, private), eps_dp_adaptive, joint),
+        eps_dp_joint=joint,
+        eps_dd=eps_dd,
+        eps_dd_adaptive=eps_dd_adaptive,
+        eps_dd_request=min(_going_at_request(plan, question), eps_dd_adaptive, before),
+        eps_dd_records=floats.plain(
+            floats.product(eps_dd_adaptive, question.records, question.records)
+        ),
+        privacy_form=form,
+        deletion_form=form,
+        adaptive_form=form,
+        advantage_bound=_advantage(run.order, eps_dd_adaptive, form),
+        **_risks(plan, question),
+    )
+
+
+def _staying_at_request(plan, question, private) -> float:
+    """Release i with the observed ones before it, where it is known which were seen."""
+    seen = question.observed if question.observed is not None else ()
+    if question.observed is None and question.adaptivity:
+        return math.inf
+    if plan.accountant == "optimal":
+        return _intervals(adaptive.privacy_adaptive_intervals, plan, seen, question)
+    if question.adaptivity:
+        return math.inf
+    return private(
+        adaptive.steps_with_record(
+            plan.learn_steps, plan.delete_steps, question.request + 1, question.first_inserted
+        )
+    )
+
+
+def _going_at_request(plan, question) -> float:
+    """What remains after request i, where it is known which releases were seen (optimal only)."""
+    if plan.accountant != "optimal" or (question.observed is None and question.adaptivity):
+        return math.inf
+    seen = question.observed if question.observed is not None else ()
+    return _intervals(adaptive.deletion_adaptive_intervals, plan, seen, question)
+
+
+def _intervals(formula, plan, seen, question) -> float:
+    steps = (plan.learn_steps, plan.delete_steps, question.request)
+    return formula(descent(plan), *steps, list(seen), first_inserted=question.first_inserted)
+
+
+def _advantage(order, eps, form) -> float:
+    """2Φ(μ/2) - 1 where μ is proved; else √(ε/(2q)) for neighbours or `thm:soundness`."""
+    if form == "gaussian":
+        return inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, eps))
+    return min(
+        inference.advantage_neighbours_linear(order, eps), inference.advantage_soundness(order, eps)
+    )
+
+
+def _risks(plan, question) -> dict:
+    """The recursion at this request and over all of them, and the theorem's where it applies."""
+
+    run, steps = edited_descent(plan), (plan.learn_steps, plan.delete_steps)
+
+    def risk(request):
+        return risks.excess_risk_convex(run, plan.dim, *steps, request, plan.init_variance)
+
+    return {
+        "risk_bound": max(risk(0), risk(np.inf)),
+        "risk_bound_learned": risk(0),
+        "risk_bound_request": risk(question.request),
+        "risk_bound_paper": _risk_paper(plan),
+    }
+
+
+def _risk_paper(plan) -> float | None:
+    """`thm:unlearning_accuracy_convex`, part 3, if the plan meets its conditions, else None.
+
+    The theorem's ε_dp is the one its own noise formula gives for the plan's σ².
+    """
+    run = edited_descent(plan)
+    order, l2, smoothness = run.order, run.l2, run.smoothness
+    if not math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12):
+        return None
+    eps_dp = privacy_convex(replace(run, records=1), np.inf)
+    if math.isinf(eps_dp):
+        return None
+    start = risks.stationary_variance(l2, plan.noise_variance, plan.step_size)
+    learn = risks.learn_steps_convex_paper(order, l2, smoothness, plan.n, plan.dim, eps_dp)
+    delete = risks.delete_steps_convex_paper(
+        order, l2, smoothness, plan.dim, eps_dp, plan.edits_per_request
+    )
+    fits = (
+        math.isclose(plan.init_variance, start, rel_tol=1e-12)
+        and plan.learn_steps >= learn
+        and plan.delete_steps >= delete
+    )
+    if not fits:
+        return None
+    return risks.excess_risk_convex_paper(
+        order, run.lipschitz, l2, smoothness, plan.n, plan.dim, eps_dp
+    )
+
+
+NUMBERS["convex"] = convex_numbers

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dd_jax.errors import InputError
-from dd_jax.plans import serialise
+from dd_jax.plans import settings
+from dd_jax.plans.certificate import (
+    Assumption,
+    Question,
+    ask,
+    certificate_fields,
+    certificate_text,
+)
 from dd_jax.plans.history import read_deletion
-from dd_jax.plans.issue import certificate_fields
-from dd_jax.plans.numbers import Question
-from dd_jax.plans.printed import certificate_text
 from dd_jax.plans.settings import Settings
-from dd_jax.plans.words import Assumption
 
 Basis = Literal["promise", "transcript"]
 
@@ -64,8 +67,14 @@ class Plan(Settings):
             CertificateRefused: the plan does not meet the conditions of its theorems.
         """
         plan = self if problem is None else self.of(problem)
-        question = Question.make(
-            plan, adaptivity, request, first_inserted, observed, records, delta
+        question = ask(
+            plan,
+            adaptivity=adaptivity,
+            request=request,
+            first_inserted=first_inserted,
+            observed=observed,
+            records=records,
+            delta=delta,
         )
         return plan.answer(question, reduction)
 
@@ -108,16 +117,15 @@ class Plan(Settings):
         deletion = read_deletion(plan, transcripts, request, row, first_inserted)
         if records is None:
             records = 1 if deletion.first_inserted else deletion.rows
-        question = Question.make(
+        question = ask(
             plan,
-            0,
-            request,
-            deletion.first_inserted,
-            deletion.observed,
-            records,
-            delta,
-            int(row),
-            deletion.rewritten,
+            request=request,
+            first_inserted=deletion.first_inserted,
+            observed=deletion.observed,
+            records=records,
+            delta=delta,
+            row=int(row),
+            rewritten=deletion.rewritten,
         )
         return plan.answer(question)
 
@@ -136,7 +144,7 @@ class Plan(Settings):
             InputError: not the text of a plan, or a field of another type.
             CertificateRefused: the plan is for another problem.
         """
-        plan = serialise.read(cls, text)
+        plan = settings.read(cls, text)
         if problem is None:
             return replace(plan, problem=plan.problem.declared)
         return plan.of(problem)
@@ -231,7 +239,7 @@ class Certificate:
 
     def to_json(self) -> str:
         """One JSON object with the fields above; `from_json` reads it back."""
-        return serialise.to_json(self)
+        return settings.to_json(self)
 
     @classmethod
     def from_json(cls, text: str, problem=None) -> "Certificate":
@@ -245,7 +253,7 @@ class Certificate:
             InputError: not the text of a certificate, or a field of another type.
             CertificateRefused: the plan is for another problem.
         """
-        claimed = serialise.read(cls, text)
+        claimed = settings.read(cls, text)
         plan = Plan.from_json(claimed.plan.to_json(), problem)
         claimed = replace(claimed, plan=plan, loaded=True)
         return replace(claimed, assumptions=claimed._believed_assumptions())
@@ -268,18 +276,8 @@ class Certificate:
 
         What a transcript established is taken over; `Plan.certify` reads it from the transcript.
         """
-        question = Question.make(
-            self.plan,
-            self.adaptivity,
-            self.request,
-            self.first_inserted,
-            self.observed,
-            self.records,
-            self.delta,
-            self.row,
-            self.rewritten,
-        )
-        return self.plan.answer(question)
+        asked = {name: getattr(self, name) for name in Question._fields}
+        return self.plan.answer(ask(self.plan, **asked))
 
     def is_genuine(self, problem=None) -> bool:
         """Whether this library issues just this certificate for its plan and question.

@@ -1,16 +1,23 @@
-"""`Settings`: the numbers of a run, its problem, and the budgets that were asked for."""
+"""`Settings`: the numbers of a run, its problem, and the budgets that were asked for.
+
+With the units that budgets come in, the run as bounds take it, and the JSON that plans and
+certificates are kept in.
+"""
 
 import hashlib
+import json
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from dd_jax import checks
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.plans import serialise
+from dd_jax.guarantees import renyi
+from dd_jax.guarantees.convex import Descent
+from dd_jax.plans import conditions
 from dd_jax.plans.conditions import Protects
-from dd_jax.plans.numbers import check_unit
 
 Kind = Literal["convex", "nonconvex", "composition"]
 Dtype = Literal["float32", "float64"]
@@ -67,13 +74,14 @@ class Settings:
     dtype: Dtype = "float32"
 
     def __post_init__(self):
-        _check_formulas(self.kind, self.accountant)
+        checks.choice("kind", self.kind, FORMULAS)
+        if self.accountant not in FORMULAS[self.kind]:
+            raise InputError(
+                f"accountant = {self.accountant!r} is not known for {self.kind} plans; "
+                f"give one of {', '.join(FORMULAS[self.kind])}."
+            )
         for name, known in (("protects", Protects), ("dtype", Dtype)):
-            if getattr(self, name) not in get_args(known):
-                raise InputError(
-                    f"{name} = {getattr(self, name)!r} is not known; give one of "
-                    f"{', '.join(get_args(known))}."
-                )
+            checks.choice(name, getattr(self, name), get_args(known))
         check_unit(self.order, self.delta, self.accountant)
         if self.kind != "convex" and self.protects != "record":
             raise CertificateRefused(
@@ -85,16 +93,12 @@ class Settings:
         for name in ("order", "delta", "eps_dd_asked", "risk_asked"):
             if getattr(self, name) is not None:
                 self._set(name, float(checks.positive(name, getattr(self, name))))
-        init_variance = float(checks.nonnegative("init_variance", self.init_variance))
-        self._set("init_variance", init_variance)
-        if math.isinf(init_variance):
-            raise InputError("init_variance = inf is not a variance; give a finite number ≥ 0.")
+        init_variance = checks.finite_nonnegative("init_variance", self.init_variance)
+        self._set("init_variance", float(init_variance))
         for name in ("n", "dim", "edits_per_request"):
             self._set(name, int(checks.count(name, getattr(self, name))))
         for name in ("learn_steps", "delete_steps"):
-            value = float(checks.steps(name, getattr(self, name)))
-            if math.isinf(value):
-                raise InputError(f"{name} = inf cannot be run; give a finite number of steps.")
+            checks.steps(name, getattr(self, name), endless=False)
             self._set(name, int(getattr(self, name)))
 
     def _set(self, name, value):
@@ -122,7 +126,7 @@ class Settings:
 
     def to_json(self) -> str:
         """One JSON object with the fields above; `from_json` reads it back."""
-        return serialise.to_json(self)
+        return to_json(self)
 
     def of(self, problem) -> Self:
         """This plan with the constants of a problem, refused unless they are the plan's."""
@@ -134,11 +138,167 @@ class Settings:
         return replace(self, problem=problem.constants)
 
 
-def _check_formulas(kind, accountant):
-    if kind not in FORMULAS:
-        raise InputError(f"kind = {kind!r} is not known; give one of {', '.join(FORMULAS)}.")
-    if accountant not in FORMULAS[kind]:
+# --- units of budgets -----------------------------------------------------------------------------
+
+
+def check_unit(order, delta, accountant) -> None:
+    """Refuse unless exactly one of order and δ is given, δ only where Gaussian DP is proved."""
+    if (order is None) == (delta is None):
         raise InputError(
-            f"accountant = {accountant!r} is not known for {kind} plans; "
-            f"give one of {', '.join(FORMULAS[kind])}."
+            "give either order (budgets are Rényi divergences of that order) or delta (budgets are "
+            "the ε of (ε, δ)), and not both."
         )
+    if order is not None:
+        checks.order(order)
+        return
+    checks.delta(delta)
+    if accountant not in ("optimal", "composition"):
+        raise CertificateRefused(
+            f"(ε, δ) budgets go through Gaussian DP, which the bounds of accountant={accountant!r} "
+            f"do not give; use accountant='optimal' with a convex loss, or give order and Rényi "
+            f"budgets."
+        )
+
+
+def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, float]:
+    """(order, ε_dp, ε_dd) of the budgets; (ε, δ) become the μ that exact Gaussian DP allows."""
+    check_unit(order, delta, accountant)
+    eps_dp, eps_dd = (float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
+    if order is not None:
+        return float(order), eps_dp, eps_dd
+    mu_dp, mu_dd = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in (eps_dp, eps_dd))
+    return 2.0, mu_dp * mu_dp, mu_dd * mu_dd
+
+
+def whole(name: str, steps: float) -> int:
+    """A step count as an integer, refused where it overflowed."""
+    if not math.isfinite(steps):
+        raise CertificateRefused(
+            f"{name} overflows: no run of finite length meets these budgets; "
+            f"give larger budgets, more records or a larger l2."
+        )
+    return int(steps)
+
+
+# --- the run, as bounds take it -------------------------------------------------------------------
+
+
+def internal_order(plan) -> float:
+    """The order that a plan's numbers are computed at; under Gaussian DP one fixes all."""
+    return 2.0 if plan.order is None else float(plan.order)
+
+
+def descent(plan) -> Descent:
+    """The run of a plan, as bounds on privacy and deletion of one record take it."""
+    problem = plan.problem
+    smoothness = math.inf if problem.loss.smoothness is None else problem.loss.smoothness
+    return Descent(
+        order=internal_order(plan),
+        lipschitz=conditions.sensitivity(problem, plan.protects),
+        l2=problem.l2,
+        smoothness=smoothness,
+        noise_variance=plan.noise_variance,
+        n=plan.n,
+        step_size=plan.step_size,
+    )
+
+
+def edited_descent(plan) -> Descent:
+    """The run of a plan, as risk bounds take it: their own L, and r records edited by a request."""
+    lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    return replace(descent(plan), lipschitz=lipschitz, records=plan.edits_per_request)
+
+
+# --- as JSON --------------------------------------------------------------------------------------
+#
+# Infinities are the text "inf", everything else is as it is. What is read is a claim of whoever
+# wrote the file: `read` checks the type of every field, and the constructors check their values;
+# `Plan.from_json` and `Certificate.from_json` say what is believed.
+
+
+def to_json(value: Any) -> str:
+    """One JSON object for a dataclass, its fields in order."""
+    return json.dumps(to_plain(value), ensure_ascii=False, indent=2, allow_nan=False)
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, tuples as lists, infinity as text."""
+    if is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    return value
+
+
+def read(kind: type, text: str) -> Any:
+    """The dataclass that `to_json` wrote, refused unless every field has the type it should."""
+    if not isinstance(text, str):
+        raise InputError(
+            f"{type(text).__name__} is not the text of a {kind.__name__}; give what to_json wrote."
+        )
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"this is not JSON ({error}); give what to_json wrote.") from None
+    return _value(kind, found, kind.__name__)
+
+
+def _no_constant(name: str):
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _value(kind: Any, found: Any, where: str) -> Any:
+    """`found` as a value of this annotation."""
+    if is_dataclass(kind):
+        return _fields(kind, found, where)
+    if get_origin(kind) is UnionType:
+        wanted, *_ = (part for part in get_args(kind) if part is not type(None))
+        return None if found is None else _value(wanted, found, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(found, list):
+            raise _odd(where, found, "a list")
+        return tuple(_value(get_args(kind)[0], item, where) for item in found)
+    if get_origin(kind) is Literal:
+        if not isinstance(found, str) or found not in get_args(kind):
+            raise _odd(where, found, f"one of {', '.join(get_args(kind))}")
+        return found
+    if kind is float:
+        return _number(found, where)
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise _odd(where, found, {int: "a whole number", bool: "true or false"}.get(kind, "a text"))
+    return found
+
+
+def _fields(kind: Any, found: Any, where: str) -> Any:
+    wanted = {f.name for f in fields(kind)}
+    if not isinstance(found, dict) or set(found) != wanted:
+        odd = sorted(wanted.symmetric_difference(found if isinstance(found, dict) else ()))
+        raise InputError(
+            f"this is not a {kind.__name__}: fields {', '.join(odd)} are missing or unknown; "
+            f"give what to_json wrote."
+        )
+    types = get_type_hints(kind)
+    return kind(
+        **{name: _value(types[name], value, f"{where}.{name}") for name, value in found.items()}
+    )
+
+
+def _number(found: Any, where: str) -> float:
+    if found == "inf":
+        return math.inf
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        try:
+            number = float(found)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise _odd(where, found, "a finite number")
+
+
+def _odd(where: str, found: Any, wanted: str) -> InputError:
+    shown = json.dumps(found, ensure_ascii=False)
+    shown = shown if len(shown) <= 60 else shown[:60] + "…"
+    return InputError(f"{where} = {shown} is not {wanted}; give what to_json wrote.")

@@ -35,7 +35,7 @@ from dd_jax.baselines import langevin
 from dd_jax.cli import style
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
-from dd_jax.plans.numbers import edited_descent
+from dd_jax.plans.settings import edited_descent
 from experiments.cache import Runner
 from experiments.measured import verdict
 from experiments.page import Table

@@ -20,7 +20,7 @@ from dd_jax.data.own_file import CAVEAT, OwnData
 from dd_jax.guarantees import risk
 from dd_jax.intervals import mean_over_seeds
 from dd_jax.plans import arithmetic
-from dd_jax.plans.numbers import edited_descent
+from dd_jax.plans.settings import edited_descent
 
 ROWS = [3, 17, 25, 8]
 

@@ -13,7 +13,7 @@ from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import renyi, risk
 from dd_jax.oracles import linear
 from dd_jax.plans import plan_convex
-from dd_jax.plans.numbers import edited_descent
+from dd_jax.plans.settings import edited_descent
 
 BUDGETS = {"order": 2, "eps_dp": 1.0, "eps_dd": 0.1}
 

@@ -304,11 +304,11 @@ BAD_INPUT = {
     ),
     "reduction": (
         lambda: convex().certificate(reduction="paper"),
-        "reduction = 'paper' is not known; give 'sound' or 'as_stated'.",
+        "reduction = 'paper' is not known; give one of sound, as_stated.",
     ),
     "infinite steps": (
         lambda: dataclasses.replace(convex(), learn_steps=math.inf),
-        "learn_steps = inf cannot be run; give a finite number of steps.",
+        "learn_steps = inf is not a finite whole number ≥ 0; give 0, 1, 2, ….",
     ),
     "kind": (
         lambda: dataclasses.replace(convex(), kind="concave"),
@@ -321,7 +321,7 @@ BAD_INPUT = {
     ),
     "infinite start": (
         lambda: dataclasses.replace(convex(), init_variance=math.inf),
-        "init_variance = inf is not a variance; give a finite number ≥ 0.",
+        "init_variance = inf is not a finite number ≥ 0; give one that is.",
     ),
     "composition without a step": (
         lambda: composed(learn_steps=0, num_requests=0),
