@@ -117,13 +117,13 @@ def main(config: Config) -> int:
             )
 
     values = _values(config, _rows(deletion.answers(questions, run), config))
-    files = _save(config.results, values) if processes.is_first() else []
+    written = _save(config.results, values) if processes.is_first() else []
     seconds = time.monotonic() - start
     if config.json:
-        print_json(values | {"seconds": round(seconds, 1), "files": files})
+        print_json(values | {"seconds": round(seconds, 1), "files": written})
     else:
         _print(config, values["rows"])
-        print(f"{seconds:.0f} s; wrote {', '.join(files)}")
+        print(f"{seconds:.0f} s; wrote {', '.join(written)}")
     return int(values["verdict"] == "refuted")
 
 

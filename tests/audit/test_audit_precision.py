@@ -1,5 +1,6 @@
 """Releases that single precision cannot resolve are made again in double, and it is said."""
 
+import functools
 import warnings
 
 import jax
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
+from dd_jax import sweeps
 from dd_jax.audit import neighbouring_releases
 from dd_jax.audit.samples import PrecisionNotice, stands_still, too_coarse
+from dd_jax.audit.settings.base import Interaction
 from dd_jax.requesters import fixed_stream
 
 DATABASE = jnp.array([[1.0], [0.5], [-0.5], [1.0]])
@@ -87,3 +90,25 @@ def test_what_counts_as_too_coarse():
     assert not stands_still(np.ones((50, 1), np.float32)), "a code"
     assert not stands_still(fine.astype(np.float32))
     assert not too_coarse(np.arange(50))
+
+
+def test_kept_chunks_are_made_again_in_double_precision_too(tmp_path):
+    """The settings of `dd-jax audit` go through a store of chunks, in either precision."""
+    schedule = dd.noisy_gd.Schedule(0.5, 1e-16, 1e-16, 30, 30)
+    edits = dd.Edit(jnp.zeros((1, 1), jnp.int32), jnp.array([[[0.25]]]))
+    worlds = (DATABASE, dd.replacement([0], jnp.array([[-1.0]])))
+    curator = dd.noisy_gd.mechanism(PROBLEM, schedule)
+    interaction = Interaction(curator, fixed_stream, *worlds, (0, 1), 1, (edits,), 400)
+    stream = sweeps.Stream(tmp_path, "coarse", {}, 400)
+
+    def sample():
+        with pytest.warns(PrecisionNotice):
+            return interaction.sample(
+                jax.random.key(0), 400, functools.partial(sweeps.neighbours, stream)
+            )
+
+    first, again = sample(), sample()
+    assert first.present.dtype == np.float64
+    assert np.std(first.present[:, 1]) == pytest.approx(stationary_std(1e-16), rel=0.15)
+    np.testing.assert_array_equal(first.absent, again.absent)
+    assert len(list(tmp_path.rglob("*.npz"))) == 4, "both worlds in both precisions, made once"
