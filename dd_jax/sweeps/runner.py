@@ -249,7 +249,7 @@ def groups(settings: Sequence[Any], traced: Sequence[str]) -> list[Group]:
     """The settings by their static part; a traced field without a number (None) is static there."""
     found: dict[str, Group] = {}
     for place, setting in enumerate(settings):
-        numbers = tuple(name for name in traced if _is_number(getattr(setting, name)))
+        numbers = tuple(name for name in traced if checks.is_number(getattr(setting, name)))
         fixed = {k: v for k, v in dataclasses.asdict(setting).items() if k not in numbers}
         group = found.setdefault(store.digest_of_json(fixed), Group([], setting, numbers))
         group.places.append(place)
@@ -364,10 +364,6 @@ def _column(chosen: list, name: str, settings: Sequence[Any]) -> Array:
     whole = all(isinstance(getattr(setting, name), int | None) for setting in settings)
     kind = int if whole else float
     return jnp.asarray([kind(getattr(setting, name)) for setting in chosen])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check(settings, traced, chunk, at_once) -> None:
