@@ -88,10 +88,8 @@ def over_seeds(
         InputError: outputs that a file without pickles cannot hold, a configuration that is not
             JSON, fewer than one seed.
     """
-    if num_seeds < 1 or stream.chunk < 1:
-        raise InputError(
-            f"num_seeds = {num_seeds}, chunk = {stream.chunk}; give at least 1 of each."
-        )
+    checks.whole("num_seeds", num_seeds, least=1)
+    checks.whole("chunk", stream.chunk, least=1)
     outputs = program(fn, key, stream.chunk, *args, mesh=stream.mesh).out_info
     folder = _folder(stream, fn, key, num_seeds, args)
     parts = []

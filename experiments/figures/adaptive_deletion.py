@@ -175,9 +175,13 @@ def exact_advantage(plan: Plan, seen: int) -> float:
     """
     numbers = (2.0, LIPSCHITZ, L2, plan.noise_variance, plan.n, plan.step_size)
     gone = plan.delete_steps if seen == 0 else 0
-    squares = float(linear.renyi(*numbers, plan.learn_steps, gone, plan.init_variance))
+    squares = float(
+        linear.renyi(
+            *numbers, plan.learn_steps, delete_steps=gone, init_variance=plan.init_variance
+        )
+    )
     if seen > 1:
-        squares += (seen - 1) * float(linear.renyi(*numbers, plan.delete_steps, 0))
+        squares += (seen - 1) * float(linear.renyi(*numbers, plan.delete_steps))
     return float(renyi.advantage_from_gdp(math.sqrt(squares)))
 
 

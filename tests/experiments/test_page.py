@@ -8,7 +8,6 @@ from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import fake_figures as fake
-import numpy as np
 import pytest
 
 import dd_jax as dd
@@ -160,15 +159,3 @@ def test_the_theme_is_chosen_and_remembered(browser, made):
     show(browser, made, 390, "dark")
     assert lightness(browser) > 127
     browser.execute_script("localStorage.clear()")
-
-
-def test_a_table_from_its_columns_repeats_single_values_and_appends_groups():
-    first = {"name": "a", "n": np.array([1, 2]), "limit": np.array(0.5)}
-    second = {"name": "b", "n": (3,), "limit": None}
-    found = page.Table.from_columns("T", first, second)
-    assert found == (
-        "T",
-        ("name", "n", "limit"),
-        [("a", 1, 0.5), ("a", 2, 0.5), ("b", 3, None)],
-        "",
-    )
