@@ -127,6 +127,11 @@ def is_whole(value) -> bool:
     return not isinstance(value, bool)
 
 
+def is_number(value) -> bool:
+    """Whether the value is one of Python's numbers and no flag."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def whole(name, value, *, least=0, most=None) -> int:
     """A count as a Python int, refused unless one whole number from `least` to `most`."""
     if is_whole(value) and value >= least and (most is None or value <= most):

@@ -25,15 +25,21 @@ def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
     }
 
 
-def contains(results: Mapping[str, np.ndarray], name: str, rounding: float = 0.0) -> np.ndarray:
-    """Whether each interval of `name` contains `name exact`, up to the rounding of that."""
-    low, high, exact = (results[f"{name} {end}"] for end in ("low", "high", "exact"))
+def interval(results: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """What `columns` or `from_rows` called `name`, as columns of a table."""
+    return {
+        "measured": results[name],
+        "low": results[f"{name} low"],
+        "high": results[f"{name} high"],
+    }
+
+
+def contains(
+    results: Mapping[str, np.ndarray], name: str, exact: np.ndarray, rounding: float = 0.0
+) -> np.ndarray:
+    """Whether each interval of `name` contains the exact value, up to the rounding of that."""
+    _, low, high = interval(results, name).values()
     return (low - rounding <= exact) & (exact <= high + rounding)
-
-
-def rows(*columns: Any) -> list[tuple]:
-    """Cells of a table from its columns, arrays or lists of one length."""
-    return list(zip(*columns, strict=True))
 
 
 def verdicts(refuted: Any) -> list[str]:
@@ -57,5 +63,5 @@ def draw(
     marker: str = "o",
 ) -> None:
     """Error bars of what `columns` or `from_rows` called `name`."""
-    ends = (results[name], results[f"{name} low"], results[f"{name} high"])
+    ends = interval(results, name).values()
     style.error_bars(axes, where, *ends, label=label, colour=colour, marker=marker)

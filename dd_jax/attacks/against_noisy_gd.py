@@ -330,8 +330,10 @@ def exact_likelihood_ratio(case: Case) -> float:
     """2Φ(Δ/(2√Var)) - 1: the advantage of the likelihood-ratio test, linear family."""
     plan, moves = case.plan, case.moves
     present = moves.learn_steps + (moves.deletion - 1) * moves.delete_steps
-    numbers = (plan.noise_variance, plan.n, plan.step_size, present, moves.delete_steps)
-    divergence = linear.renyi(2.0, 1.0, plan.problem.l2, *numbers, plan.init_variance)
+    numbers = (2.0, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
+    divergence = linear.renyi(
+        *numbers, present, delete_steps=moves.delete_steps, init_variance=plan.init_variance
+    )
     return float(inference.advantage_gdp(renyi.gdp_from_linear_renyi(2.0, divergence)))
 
 

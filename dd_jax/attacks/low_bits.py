@@ -85,35 +85,21 @@ def quantiles() -> np.ndarray:
     return np.asarray(jax.jit(one)(jnp.arange(DRAWS, dtype=jnp.uint32)))
 
 
-class Rounding(NamedTuple):
-    """How a compiled step rounds θ + (noise - ηg): compilers fuse products with sums.
-
-    Attributes:
-        fused: which product is not rounded before the other is subtracted: drift, noise, or none.
-        merged: the noise's scale and √2 were multiplied when the program was compiled.
-    """
-
-    fused: Literal["drift", "noise", "none"]
-    merged: bool
-
-
-ROUNDINGS = tuple(
-    Rounding(fused, merged) for fused in ("drift", "noise", "none") for merged in (True, False)
-)
-
-
 class Step(NamedTuple):
     """One step as the program computes it in float32; who knows θ and ∇ℒ can count its draws.
 
     Attributes:
         step_size: η.
         scale: √(2ησ²), which multiplies √2·erf⁻¹(u) with u on a lattice of 2²³ values.
-        rounding: of the sum; learned with `calibrated`.
+        fused: which product of θ + (noise - ηg) is not rounded before the other is subtracted;
+            compilers fuse products with sums.
+        merged: whether the scale and √2 were multiplied when the program was compiled.
     """
 
     step_size: np.float32
     scale: np.float32
-    rounding: Rounding = ROUNDINGS[0]
+    fused: Literal["drift", "noise", "none"] = "none"
+    merged: bool = False
 
     @classmethod
     def of(cls, plan: Plan) -> "Step":
@@ -127,12 +113,12 @@ class Step(NamedTuple):
         return 2.0 ** math.floor(math.log2(float(self.scale) * GRID_SHARE))
 
     def move(self, params, slope, quantile) -> np.ndarray:
-        """θ + (√(2ησ²)·√2·erf⁻¹(u) - ηg), rounded as `rounding` says."""
-        eta, scale, how = self
-        factor, draw = (scale * ROOT_TWO, quantile) if how.merged else (scale, ROOT_TWO * quantile)
-        if how.fused == "drift":
+        """θ + (√(2ησ²)·√2·erf⁻¹(u) - ηg), rounded as compiled."""
+        eta, scale, fused, merged = self
+        factor, draw = (scale * ROOT_TWO, quantile) if merged else (scale, ROOT_TWO * quantile)
+        if fused == "drift":
             return params + _fused(-eta, slope, factor * draw)
-        if how.fused == "noise":
+        if fused == "noise":
             return params + _fused(factor, draw, -(eta * slope))
         return params + (factor * draw - eta * slope)
 
@@ -173,11 +159,12 @@ class Step(NamedTuple):
         return np.log(np.maximum(np.sum(counts) if total else counts, 0.01))
 
     def calibrated(self, seen: "Seen") -> "Step":
-        """With the rounding that explains most of these steps, made in the first world.
+        """With the way of rounding that explains most of these steps, made in the first world.
 
         The observer runs the program on data of her own to learn how it was compiled.
         """
-        steps = [self._replace(rounding=how) for how in ROUNDINGS]
+        ways = itertools.product(("drift", "noise", "none"), (True, False))
+        steps = [self._replace(fused=fused, merged=merged) for fused, merged in ways]
         known = (seen.before, seen.slopes[..., 0, :], seen.after)
         return max(steps, key=lambda step: np.mean(step.exact_counts(*known) > 0))
 
@@ -212,11 +199,6 @@ class Scene(NamedTuple):
     problem: Problem
     worlds: tuple[PyTree, PyTree]
     plan: Plan
-
-    @property
-    def step(self) -> Step:
-        """η and √(2ησ²) as the program has them."""
-        return Step.of(self.plan)
 
     @property
     def certified(self) -> float:
@@ -380,7 +362,7 @@ def observe(key: Array, trial, scene: Scene, seeds: int) -> Scores:
     The observer learns how the program rounds from runs of her own, whose label she knows.
     """
     own_key, *keys = jax.random.split(key, 3)
-    step = scene.step.calibrated(watch_runs(own_key, trial, scene, 0, OWN_RUNS))
+    step = Step.of(scene.plan).calibrated(watch_runs(own_key, trial, scene, 0, OWN_RUNS))
 
     def scores(seen: Seen) -> np.ndarray:
         minus, plus = (
@@ -409,7 +391,7 @@ def line_step(key: Array, scene: Scene) -> tuple[Step, Array]:
     scene = scene._replace(plan=replace(scene.plan, delete_steps=1))
     trial = functools.partial(staying_trial, scene=scene, published=AS_IT_IS)
     own = watch_runs(key, trial, scene, 0, OWN_RUNS)
-    return scene.step.calibrated(own), own.before[0, 0]
+    return Step.of(scene.plan).calibrated(own), own.before[0, 0]
 
 
 def log_ratio(step: Step, plan: Plan, draws: np.ndarray, before, after) -> float:
@@ -563,6 +545,7 @@ def attack(key: Array, settings: LowBitsSettings) -> AttackResult:
     """Advantage of reading a label from the low bits, in every case, beside the certificate."""
     scene_key, play_key, steps_key, excess_key = jax.random.split(key, 4)
     scene = make_scene(scene_key, settings)
+    step = Step.of(scene.plan)
     found = measure(play_key, scene, settings)
     kept = Claim(
         "a database that adds and subtracts a deleted record has forgotten it",
@@ -587,8 +570,8 @@ def attack(key: Array, settings: LowBitsSettings) -> AttackResult:
         ),
         rows=tuple(map(_row, found)),
         theory={
-            "noise_deviation": float(scene.step.scale),
-            "grid": scene.step.grid,
+            "noise_deviation": float(step.scale),
+            "grid": step.grid,
             **one_step_advantages(steps_key, settings),
             **two_step_excess(excess_key, settings),
         },

@@ -144,8 +144,13 @@ def law(plan: Plan, present_steps: int, delete_steps: int) -> Law:
 def exact_renyi(plan: Plan, order: float, present_steps: int, delete_steps: int) -> float:
     """R_q of the release, by quadrature: `oracles.linear.recoding_renyi`."""
     constants = (order, LIPSCHITZ, L2, plan.noise_variance, plan.n, plan.step_size)
-    steps = (plan.learn_steps, present_steps, delete_steps)
-    return linear.recoding_renyi(*constants, *steps, plan.init_variance)
+    return linear.recoding_renyi(
+        *constants,
+        plan.learn_steps,
+        present_steps=present_steps,
+        delete_steps=delete_steps,
+        init_variance=plan.init_variance,
+    )
 
 
 def adversary(key: Array, view: PostDeletionView) -> Array:

@@ -1,4 +1,4 @@
-"""What all systems of the comparison share: claim, cost meter, calibration checks, step loops.
+"""What all systems of the comparison share: claim, cost meter, calibration checks, steps.
 
 A `System` is a `Mechanism` whose learn and delete also say what they cost. `mechanism` forgets the
 cost; `metered` publishes it beside every release, so that a transcript holds the cost per request.
@@ -20,7 +20,7 @@ from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import floats
 from dd_jax.losses import Loss
 from dd_jax.losses.base import linear_scores
-from dd_jax.noisy_gd import standard_normal_like, step_key
+from dd_jax.noisy_gd import standard_normal_like
 from dd_jax.plans.conditions import require_convex
 from dd_jax.types import (
     ANY_RECORD,
@@ -370,16 +370,7 @@ def check_planned_edit(edit, rows: int) -> None:
         )
 
 
-# --- step loops of systems whose step is not Noisy-GD's ------------------------------------------
-
-
-def repeat(key: Array, model: PyTree, num_steps, step: Callable) -> PyTree:
-    """K steps `step(step_key, k, model)`, K perhaps traced; keys as in `noisy_gd.run`."""
-
-    def body(k, model):
-        return step(step_key(key, k), k, model)
-
-    return jax.lax.fori_loop(0, num_steps, body, model)
+# --- steps that are not Noisy-GD's ---------------------------------------------------------------
 
 
 def project(params: PyTree, radius) -> PyTree:

@@ -17,7 +17,15 @@ from jaxtyping import Array, Float
 
 from dd_jax import checks
 from dd_jax.baselines import newton
-from dd_jax.baselines.base import Guarantee, System, add_costs, cost, linear_labels, replaced
+from dd_jax.baselines.base import (
+    Guarantee,
+    System,
+    add_costs,
+    cost,
+    linear_labels,
+    perturb,
+    replaced,
+)
 from dd_jax.erm import Problem
 from dd_jax.errors import CertificateRefused
 from dd_jax.types import num_records
@@ -135,9 +143,8 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
     newton.require_loss(problem, ("logistic",))
     allowed = budget(noise, epsilon, delta)
 
-    def perturb(key, database):
-        template = problem.loss.template(database)
-        return jax.random.normal(key, template.shape, template.dtype) * noise
+    def draw(key, database):
+        return perturb(key, problem.loss.template(database), noise)
 
     def train(perturbation, database):
         minimum = newton.minimise(problem, database, perturbation)
@@ -152,12 +159,12 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
                 f"noise = {noise:g} drowns in the rounding of float32 for "
                 f"{num_records(database)} records; give at least {least:.3g}."
             )
-        return train(perturb(key, database), database)
+        return train(draw(key, database), database)
 
     def delete(key, before, edit, after, state):
         stepped = _step(problem, replaced(before, edit), after, state)
         step_cost = cost(2 * edit.index.shape[0], num_records(before), 2)
-        fresh = perturb(key, before)
+        fresh = draw(key, before)
 
         def retrain():
             anew, training = train(fresh, after)

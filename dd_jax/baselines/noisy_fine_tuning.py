@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks, noisy_gd
-from dd_jax.baselines.base import Guarantee, System, cost, perturb, project, repeat, root_slope
+from dd_jax.baselines.base import Guarantee, System, cost, perturb, project, root_slope
 from dd_jax.errors import InputError
 from dd_jax.guarantees import floats, renyi
 from dd_jax.losses import Loss
@@ -186,12 +186,12 @@ def fine_tune(key: Array, loss: Loss, tuning: Tuning, model: PyTree, database: P
     """Clip the model, take T noisy steps, then the final ones without noise."""
     deviation = math.sqrt(tuning.noise_variance)
 
-    def step(step_key, k, model):
-        del k
-        return perturb(step_key, _moved(loss, tuning, model, database, tuning.step_size), deviation)
+    def step(k, model):
+        moved = _moved(loss, tuning, model, database, tuning.step_size)
+        return perturb(noisy_gd.step_key(key, k), moved, deviation)
 
     start = project(model, tuning.model_clip)
-    model = repeat(key, start, tuning.num_steps, step)
+    model = jax.lax.fori_loop(0, tuning.num_steps, step, start)
     return _plain(loss, tuning, model, database, tuning.final_steps, tuning.step_size)
 
 

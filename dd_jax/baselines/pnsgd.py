@@ -25,7 +25,6 @@ from dd_jax.baselines.base import (
     label_of,
     project,
     publish_part,
-    repeat,
     root_slope,
 )
 from dd_jax.baselines.langevin import Calibration, run_of, settings_of
@@ -213,12 +212,13 @@ def run(
     rows = _with_null(problem, database, order)
     batches = order.shape[0]
 
-    def step(step_key, k, model):
+    def step(k, model):
         batch = jax.tree.map(lambda leaf: leaf[order[k % batches]], rows)
+        step_key = noisy_gd.step_key(key, k)
         model = noisy_gd.step(step_key, model, batch, problem, step_size, noise_variance)
         return model if radius is None else project(model, radius)
 
-    return repeat(key, model, epochs * batches, step)
+    return jax.lax.fori_loop(0, epochs * batches, step, model)
 
 
 def _with_null(problem: Problem, database: PyTree, order: Array) -> PyTree:

@@ -28,6 +28,7 @@ from dd_jax.baselines.base import (
     check_planned,
     cost,
     linear_labels,
+    perturb,
     replaced,
 )
 from dd_jax.erm import Problem
@@ -132,15 +133,11 @@ def system(
 
         return jax.lax.cond(edits > capacity, lambda: train(after), join)
 
-    def publish(key, state):
-        draw = jax.random.normal(key, state.model.shape, state.model.dtype)
-        return state.model + noise * draw
-
     return System(
         name="sekhari",
         learn=learn,
         delete=delete,
-        publish=publish,
+        publish=lambda key, state: perturb(key, state.model, noise),
         predict=linear_labels,
         secret=lambda state: state,
         guarantee=_guarantee(epsilon, delta, capacity),

@@ -657,7 +657,7 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
     if not isinstance(found, dict):
         raise InputError(f"ranges {path} holds no JSON object; {remedy}.")
     for name, pair in found.items():
-        if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))):
+        if not (isinstance(pair, list) and len(pair) == 2 and all(map(checks.is_number, pair))):
             raise InputError(f"ranges {path}: {name!r} has {pair!r}; {remedy}.")
         _check_range(f"ranges {path}: {name!r}", *pair)
     return {name: (float(low), float(high)) for name, (low, high) in found.items()}
@@ -756,7 +756,3 @@ def _check_range(what: str, low: Any, high: Any) -> None:
         raise InputError(f"{what}: give bounds between -{LARGEST_BOUND:g} and {LARGEST_BOUND:g}.")
     if not low < high:
         raise InputError(f"{what}: [{low:g}, {high:g}] is no range; give lower < upper.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -184,24 +184,6 @@ def _delta(exponent, epsilon):
     return np.where(np.isinf(epsilon), delta, floats.rounded_up(delta))
 
 
-def epsilon_dp_accounting(orders, eps, delta):
-    """(ε', δ) by dp_accounting's conversion, the best over a list of orders.
-
-    `eps[j]` bounds R at `orders[j]`. `epsilon_tight` plus a shortcut to 0 for very small
-    divergences.
-    """
-    from dp_accounting import rdp  # slow to import, and only this function needs it
-
-    orders = np.atleast_1d(checks.order(orders))
-    eps = np.atleast_1d(checks.nonnegative("eps", eps))
-    if orders.shape != eps.shape or orders.ndim != 1:
-        raise InputError(
-            f"orders has shape {orders.shape} and eps {eps.shape}; give two lists of one length."
-        )
-    delta = float(checks.delta(delta))
-    return float(rdp.compute_epsilon(orders.tolist(), eps.tolist(), delta)[0])
-
-
 def epsilon_simple_linear(slope, delta):
     """`epsilon_simple` at the best order for a linear claim R_q ≤ qρ: ρ + 2√(ρ log(1/δ))."""
     slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)

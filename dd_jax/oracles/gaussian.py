@@ -14,15 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
+from dd_jax import checks
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi as guarantees
-from dd_jax.oracles._common import (
-    check_finite,
-    check_positive,
-    check_steps,
-    one_minus_power,
-    power,
-)
+from dd_jax.oracles.linear import one_minus_power, power
 
 
 class Phase(NamedTuple):
@@ -59,23 +54,23 @@ def ridge_phase(features, labels, l2, steps) -> Phase:
 
     A row of zeros with label zero is the null record: it has no gradient anywhere.
     """
-    features, labels = check_finite("features", features), check_finite("labels", labels)
+    features, labels = checks.finite("features", features), checks.finite("labels", labels)
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise InputError(
             f"features of shape {features.shape} and labels of shape {labels.shape} do not match; "
             f"give (n, d) and (n,)."
         )
     n, dim = features.shape
-    l2 = check_positive("l2", l2, zero_allowed=True)
+    l2 = checks.finite_nonnegative("l2", l2)
     return Phase(features.T @ features / n + l2 * np.eye(dim), features.T @ labels / n, steps)
 
 
 def linear_phase(records, l2, steps) -> Phase:
     """Phase of the linear loss -⟨θ, x⟩: H = λI, g = mean x."""
-    records = check_finite("records", records)
+    records = checks.finite("records", records)
     if records.ndim != 2:
         raise InputError(f"records of shape {records.shape} are not a table; give shape (n, d).")
-    l2 = check_positive("l2", l2, zero_allowed=True)
+    l2 = checks.finite_nonnegative("l2", l2)
     return Phase(l2 * np.eye(records.shape[1]), records.mean(axis=0), steps)
 
 
@@ -107,7 +102,7 @@ def joint_law(phases: Sequence[Phase], step_size, noise_variance, mean0, cov0=0.
         raise InputError("phases is empty, so nothing is released; give at least one phase.")
     means, joint = np.empty((count, dim)), np.empty((count, dim, count, dim))
     for k, phase in enumerate(phases):
-        check_steps("steps of a released phase", phase.steps, least=1)
+        checks.steps("steps of a released phase", phase.steps, least=1)
         transition = _transition(phase, step_size, noise_variance, dim)
         law = _push(law, transition)
         means[k], joint[k, :, k] = law
@@ -159,9 +154,9 @@ def excess_risk(law: GaussianLaw, hessian, linear_term) -> float:
 def _transition(phase, step_size, noise_variance, dim) -> _Transition:
     """The K steps of one phase as a single affine map with Gaussian noise."""
     hessian, linear_term = _check_quadratic(phase.hessian, phase.linear_term, dim)
-    step_size = check_positive("step_size", step_size)
-    noise_variance = check_positive("noise_variance", noise_variance)
-    steps = check_steps("steps", phase.steps)
+    step_size = checks.positive("step_size", step_size)
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    steps = checks.steps("steps", phase.steps)
     values, vectors = np.linalg.eigh(hessian)
     rate = step_size * values
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -190,7 +185,7 @@ def _push(law: GaussianLaw, transition: _Transition) -> GaussianLaw:
 
 def _initial_law(mean0, cov0) -> GaussianLaw:
     """The checked initial law; a scalar cov0 stands for cov0 · I."""
-    mean, covariance = check_finite("mean0", mean0), check_finite("cov0", cov0)
+    mean, covariance = checks.finite("mean0", mean0), checks.finite("cov0", cov0)
     if mean.ndim != 1:
         raise InputError(f"mean0 of shape {mean.shape} is not a vector; give shape (d,).")
     if covariance.ndim == 0:
@@ -200,7 +195,7 @@ def _initial_law(mean0, cov0) -> GaussianLaw:
 
 def _check_law(name, law) -> GaussianLaw:
     """The law, refused unless its covariance is symmetric, positive semi-definite and (d, d)."""
-    mean, covariance = check_finite("mean", law.mean), check_finite(name, law.covariance)
+    mean, covariance = checks.finite("mean", law.mean), checks.finite(name, law.covariance)
     _check_symmetric(name, covariance, mean.size)
     smallest, scale = np.linalg.eigvalsh(covariance)[0], np.abs(covariance).max()
     if smallest < -1e-12 * scale:
@@ -225,8 +220,8 @@ def _check_pair(law0, law1):
 def _check_quadratic(hessian, linear_term, dim):
     """H and g, refused unless H is symmetric (d, d) and g has shape (d,)."""
     hessian, linear_term = (
-        check_finite("hessian", hessian),
-        check_finite("linear_term", linear_term),
+        checks.finite("hessian", hessian),
+        checks.finite("linear_term", linear_term),
     )
     _check_symmetric("hessian", hessian, dim)
     if linear_term.shape != (dim,):

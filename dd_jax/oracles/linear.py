@@ -8,14 +8,8 @@ scalar computation is exact in every dimension. Plain closed forms broadcast ove
 import numpy as np
 from scipy import special
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.oracles._common import (
-    check_order,
-    check_positive,
-    check_steps,
-    one_minus_power,
-    power,
-)
 
 _POINTS_PER_DEVIATION = 32
 _MOST_POINTS = 2**22
@@ -34,17 +28,17 @@ def mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps):
         delete_steps: K_U, steps taken since it was replaced.
     """
     rate = _rate(l2, step_size)
-    present = one_minus_power(rate, check_steps("present_steps", present_steps))
-    decay = power(rate, check_steps("delete_steps", delete_steps))
-    lipschitz, n = check_positive("lipschitz", lipschitz), check_positive("n", n)
+    present = one_minus_power(rate, checks.steps("present_steps", present_steps))
+    decay = power(rate, checks.steps("delete_steps", delete_steps))
+    lipschitz, n = checks.positive("lipschitz", lipschitz), checks.positive("n", n)
     return (2 * lipschitz / (n * l2) * present * decay)[()]
 
 
 def variance(l2, noise_variance, step_size, steps, init_variance=0.0):
     """Variance of every coordinate after T steps: c^{2T} v₀ + 2ησ² (1 - c^{2T}) / (1 - c²)."""
-    rate, steps = _rate(l2, step_size), check_steps("steps", steps)
-    noise_variance = check_positive("noise_variance", noise_variance)
-    init_variance = check_positive("init_variance", init_variance, zero_allowed=True)
+    rate, steps = _rate(l2, step_size), checks.steps("steps", steps)
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    init_variance = checks.finite_nonnegative("init_variance", init_variance)
     stationary = 2 * noise_variance / (l2 * (2 - rate))
     return (power(rate, 2 * steps) * init_variance + stationary * one_minus_power(rate, 2 * steps))[
         ()
@@ -59,7 +53,8 @@ def renyi(
     n,
     step_size,
     present_steps,
-    delete_steps,
+    *,
+    delete_steps=0,
     init_variance=0.0,
     earlier_steps=0,
 ):
@@ -69,9 +64,9 @@ def renyi(
     it was inserted, and T = earlier_steps + K_I + K_U. With K_U = 0 this is the privacy of a
     record that stays. From a fixed start (v₀ = 0) it equals the optimal bound with finite K_I.
     """
-    order = check_order(order)
+    order = checks.order(order)
     shift = mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps)
-    total = check_steps("earlier_steps", earlier_steps) + present_steps + delete_steps
+    total = checks.steps("earlier_steps", earlier_steps) + present_steps + delete_steps
     spread = variance(l2, noise_variance, step_size, total, init_variance)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(shift == 0, 0.0, order * shift**2 / (2 * spread))[()]
@@ -79,7 +74,7 @@ def renyi(
 
 def coin_renyi(order, mu):
     """R_q between coins of bias Φ(μ/2) and Φ(-μ/2): what sign(θ̂_0) tells of a record."""
-    order, mu = check_order(order), check_positive("mu", mu, zero_allowed=True)
+    order, mu = checks.order(order), checks.finite_nonnegative("mu", mu)
     heads, tails = special.log_ndtr(mu / 2), special.log_ndtr(-mu / 2)
     terms = np.logaddexp(order * heads + (1 - order) * tails, order * tails + (1 - order) * heads)
     return (np.maximum(terms, 0.0) / (order - 1))[()]
@@ -93,8 +88,9 @@ def recoding_renyi(
     n,
     step_size,
     learn_steps,
-    present_steps,
-    delete_steps,
+    *,
+    present_steps=0,
+    delete_steps=0,
     init_variance=0.0,
 ) -> float:
     """Exact R_q of the release after a requester saw θ̂_0 and recoded the other rows by its sign.
@@ -109,13 +105,13 @@ def recoding_renyi(
     K_I = 0 is the deleted record, where R_q → `coin_renyi(q, μ)` > 0 as K_U → ∞ (erratum E2);
     K_U = 0 is a record that stays, where one more μ²q/2 is added (erratum E9).
     """
-    order = float(check_order(order))
+    order = float(checks.order(order))
     if order > _LARGEST_ORDER:
         raise InputError(
             f"order = {order:g} is lost in rounding here; take at most {_LARGEST_ORDER:g}."
         )
-    after = check_steps("present_steps + delete_steps", present_steps + delete_steps, least=1)
-    check_steps("learn_steps", learn_steps, least=1)
+    after = checks.steps("present_steps + delete_steps", present_steps + delete_steps, least=1)
+    checks.steps("learn_steps", learn_steps, least=1)
     shift_before = mean_shift(lipschitz, l2, n, step_size, learn_steps, 0) / 2
     shift_after = mean_shift(lipschitz, l2, n, step_size, present_steps, delete_steps) / 2
     push = (n - 1) * mean_shift(lipschitz, l2, n, step_size, after, 0) / 2
@@ -200,9 +196,31 @@ def _windows(order, world, margin):
 
 def _rate(l2, step_size):
     """ηλ, refused outside (0, 2)."""
-    rate = check_positive("l2", l2) * check_positive("step_size", step_size)
+    rate = checks.positive("l2", l2) * checks.positive("step_size", step_size)
     if not np.all(rate < 2):
         raise InputError(
             f"step_size · l2 = {rate} makes the steps diverge; take step_size < 2 / l2."
         )
     return rate
+
+
+def power(rate, steps):
+    """(1 - rate)^steps, accurate for tiny rates and for an infinite number of steps."""
+    sign, exponent = _signed_exponent(rate, steps)
+    return sign * np.exp(exponent)
+
+
+def one_minus_power(rate, steps):
+    """1 - (1 - rate)^steps without cancellation."""
+    sign, exponent = _signed_exponent(rate, steps)
+    return np.where(sign > 0, -np.expm1(exponent), 1 + np.exp(exponent))
+
+
+def _signed_exponent(rate, steps):
+    """Sign and logarithm of |1 - rate|^steps."""
+    rate, steps = np.broadcast_arrays(np.float64(rate), np.float64(steps))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_base = np.where(rate <= 1, np.log1p(-np.minimum(rate, 1)), np.log(np.abs(rate - 1)))
+        exponent = np.where((steps == 0) | (log_base == 0), 0.0, steps * log_base)
+        odd = np.where(np.isfinite(steps), np.mod(steps, 2), 0) == 1
+    return np.where((rate > 1) & odd, -1.0, 1.0), exponent

@@ -88,10 +88,8 @@ def over_seeds(
         InputError: outputs that a file without pickles cannot hold, a configuration that is not
             JSON, fewer than one seed.
     """
-    if num_seeds < 1 or stream.chunk < 1:
-        raise InputError(
-            f"num_seeds = {num_seeds}, chunk = {stream.chunk}; give at least 1 of each."
-        )
+    checks.whole("num_seeds", num_seeds, least=1)
+    checks.whole("chunk", stream.chunk, least=1)
     outputs = program(fn, key, stream.chunk, *args, mesh=stream.mesh).out_info
     folder = _folder(stream, fn, key, num_seeds, args)
     parts = []
@@ -249,7 +247,7 @@ def groups(settings: Sequence[Any], traced: Sequence[str]) -> list[Group]:
     """The settings by their static part; a traced field without a number (None) is static there."""
     found: dict[str, Group] = {}
     for place, setting in enumerate(settings):
-        numbers = tuple(name for name in traced if _is_number(getattr(setting, name)))
+        numbers = tuple(name for name in traced if checks.is_number(getattr(setting, name)))
         fixed = {k: v for k, v in dataclasses.asdict(setting).items() if k not in numbers}
         group = found.setdefault(store.digest_of_json(fixed), Group([], setting, numbers))
         group.places.append(place)
@@ -364,10 +362,6 @@ def _column(chosen: list, name: str, settings: Sequence[Any]) -> Array:
     whole = all(isinstance(getattr(setting, name), int | None) for setting in settings)
     kind = int if whole else float
     return jnp.asarray([kind(getattr(setting, name)) for setting in chosen])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check(settings, traced, chunk, at_once) -> None:

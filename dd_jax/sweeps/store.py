@@ -143,7 +143,7 @@ def verify(results: Path) -> list[str]:
         InputError: there is no such folder.
     """
     if not results.is_dir():
-        raise InputError(f"no folder {results}; name the one that a sweep's --results named.")
+        raise InputError(f"no folder {results}; name the one that a sweep's results are in.")
     wrong = []
     for path in sorted(path for path in results.iterdir() if path.is_dir()):
         listed = read_manifest(path)

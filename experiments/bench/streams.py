@@ -20,11 +20,9 @@ LIMITS = {
     "request_overhead_with_noise": 0.05,
     "host_loop_over_scan": 1.1,
 }
-# Sizes of the quick and of the whole benchmark differ in nothing but these.
-N, D, SEEDS = 10_000, 50, 1024
 
 
-def ratios(n: int = N, d: int = D, seeds: int = SEEDS, requests: int = 20) -> dict[str, float]:
+def ratios(n: int = 10_000, d: int = 50, seeds: int = 1024, requests: int = 20) -> dict[str, float]:
     """Cost of each form over its plain counterpart."""
     overhead, over_gradients = request_overhead(n, d, requests=50 * requests)
     return {

@@ -42,6 +42,59 @@ SUCCESS = (BEYOND, LEAKS, LEAKS_MORE)
 NO_SHARDS = "the attack drains shards, and this system has none"
 
 
+class Costs(NamedTuple):
+    """What one stream of deletions cost.
+
+    Attributes:
+        learn_gradients, gradients, hessians: per-record evaluations: to learn, and of the mean
+            request. retrained: share of requests that trained anew.
+        seconds: wall time of a request, one interaction on its own.
+        secret_bytes: kept besides the release.
+    """
+
+    learn_gradients: float
+    gradients: float
+    hessians: float
+    retrained: float
+    seconds: float
+    secret_bytes: int
+
+    @property
+    def retrain_ratio(self) -> float | str:
+        """Gradients of learning over those of a request."""
+        if not self.gradients:
+            return "a request costs no gradient"
+        return self.learn_gradients / self.gradients
+
+
+def measure_costs(key: Array, contestant: Contestant, board: games.Board, requests: int) -> Costs:
+    """One interaction that deletes rows 1, 2, … one at a time, on a host loop, metered."""
+    clock = []
+
+    def respond(request, release):
+        jax.block_until_ready(release)
+        clock.append(time.perf_counter())
+        return dd.replacement([request], board.blank)
+
+    metered = base.metered(contestant.system)
+    curator, transcript = dd.drive(
+        key, metered, respond, board.database, num_requests=requests, observe=range(requests)
+    )
+    spent: Any = transcript.releases.cost
+    gradients, hessians, retrained = (
+        float(np.mean(counts[1:])) for counts in (spent.gradients, spent.hessians, spent.retrained)
+    )
+    return Costs(
+        learn_gradients=float(spent.gradients[0]),
+        gradients=gradients,
+        hessians=hessians,
+        retrained=retrained,
+        # The first request is compiled.
+        seconds=float(np.median(np.diff(clock)[1:])),
+        secret_bytes=base.stored_bytes(contestant.system, curator.params.value),
+    )
+
+
 @dataclass(frozen=True)
 class Row:
     """A system on one data set; text where a value does not exist, which says why.
@@ -49,11 +102,7 @@ class Row:
     Attributes:
         data, system, setting: which, and the numbers chosen.
         guarantee: the claim as data.
-        learn_gradients, gradients, hessians: per-record evaluations: to learn, and of the mean
-            request of a stream of deletions. retrained: share of requests that trained anew.
-        seconds: wall time of a request, one interaction on its own.
-        secret_bytes: kept besides the release.
-        retrain_ratio: learn_gradients / gradients.
+        costs: of a stream of deletions.
         excess_risk, accuracy: of the release after the target's deletion.
         advantages: of the three adversaries. allowed: by the system's own claim.
         seeds: in each world.
@@ -65,13 +114,7 @@ class Row:
     system: str
     setting: str
     guarantee: base.Guarantee
-    learn_gradients: float
-    gradients: float
-    hessians: float
-    retrained: float
-    seconds: float
-    secret_bytes: int
-    retrain_ratio: float | str
+    costs: Costs
     excess_risk: Mean | str
     accuracy: Mean | str
     advantages: tuple[Estimate, Estimate, Estimate]
@@ -106,8 +149,12 @@ class Row:
     @property
     def reasons(self) -> dict[str, str]:
         """Why a value does not exist, by its name."""
-        names = ("excess_risk", "accuracy", "retrain_ratio", "drained")
-        values = {name: getattr(self, name) for name in names}
+        values = {
+            "excess_risk": self.excess_risk,
+            "accuracy": self.accuracy,
+            "retrain_ratio": self.costs.retrain_ratio,
+            "drained": self.drained,
+        }
         bounds = zip(ADVERSARIES, self.allowed, strict=True)
         values |= {f"allowed: {adversary}": bound for adversary, bound in bounds}
         if self.repeats:
@@ -120,48 +167,6 @@ class Comparison(NamedTuple):
 
     rows: list[Row]
     left_out: dict[tuple[str, str], str]
-
-
-# --- what requests cost ---------------------------------------------------------------------------
-
-
-class Costs(NamedTuple):
-    """What one stream of deletions cost; see `Row`."""
-
-    learn_gradients: float
-    gradients: float
-    hessians: float
-    retrained: float
-    seconds: float
-    secret_bytes: int
-
-
-def measure_costs(key: Array, contestant: Contestant, board: games.Board, requests: int) -> Costs:
-    """One interaction that deletes rows 1, 2, … one at a time, on a host loop, metered."""
-    clock = []
-
-    def respond(request, release):
-        jax.block_until_ready(release)
-        clock.append(time.perf_counter())
-        return dd.replacement([request], board.blank)
-
-    metered = base.metered(contestant.system)
-    curator, transcript = dd.drive(
-        key, metered, respond, board.database, num_requests=requests, observe=range(requests)
-    )
-    spent: Any = transcript.releases.cost
-    gradients, hessians, retrained = (
-        float(np.mean(counts[1:])) for counts in (spent.gradients, spent.hessians, spent.retrained)
-    )
-    return Costs(
-        learn_gradients=float(spent.gradients[0]),
-        gradients=gradients,
-        hessians=hessians,
-        retrained=retrained,
-        # The first request is compiled.
-        seconds=float(np.median(np.diff(clock)[1:])),
-        secret_bytes=base.stored_bytes(contestant.system, curator.params.value),
-    )
 
 
 # --- how good models are --------------------------------------------------------------------------
@@ -271,9 +276,14 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
     entries, refused = [], {}
     for number, (name, make) in enumerate(chosen.items()):
         try:
-            entries.append(_entry(jax.random.fold_in(stream_key, number), scene, name, make))
+            contestant = make(scene)
+            board = games.make_board(scene, contestant)
+            key = jax.random.fold_in(stream_key, number)
+            costs = measure_costs(key, contestant, board, scene.config.stream)
         except CertificateRefused as why:
             refused[name] = str(why)
+        else:
+            entries.append(Entry(name, contestant, board, costs))
     say(f"{scene.name}: costs of {len(entries)} systems measured")
     judges = make_judges(scene)
 
@@ -303,14 +313,6 @@ class Entry(NamedTuple):
     costs: Costs
 
 
-def _entry(key: Array, scene: Scene, name: str, make) -> Entry:
-    contestant = make(scene)
-    board = games.make_board(scene, contestant)
-    return Entry(
-        name, contestant, board, measure_costs(key, contestant, board, scene.config.stream)
-    )
-
-
 def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
     config, contestant, costs = scene.config, entry.contestant, entry.costs
@@ -322,14 +324,12 @@ def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) ->
         raise RuntimeError(f"{entry.name} is said to repeat its release and does not.")
     adaptive = _released(play(adaptive_key, copies=config.copies, releases=1))
     model, missing = quiet.present.first, contestant.missing
-    ratio = costs.learn_gradients / costs.gradients if costs.gradients else None
     return Row(
         data=scene.name,
         system=entry.name,
         setting=contestant.setting,
         guarantee=contestant.system.guarantee,
-        **costs._asdict(),
-        retrain_ratio="a request costs no gradient" if ratio is None else ratio,
+        costs=costs,
         excess_risk=missing.get("excess_risk")
         or mean_over_seeds(judges.risk(model), MEAN_CONFIDENCE),
         accuracy=missing.get("accuracy")

@@ -75,26 +75,12 @@ def printed(rows: Sequence[Row]) -> list[PrintedTable]:
         PrintedTable(
             "promised, and kept to do so",
             ("system", "notion", "ε, δ", "private\nrest", "secret\nbytes"),
-            [
-                (_label(row), row.guarantee.notion, _claim(row), _private(row), row.secret_bytes)
-                for row in rows
-            ],
+            [_promised(row) for row in rows],
         ),
         PrintedTable(
             "a request, and the model after it",
             ("system", "gradients", "Hess.", "ms", "ratio", "excess\nrisk", "accu-\nracy"),
-            [
-                (
-                    _label(row),
-                    round(row.gradients),
-                    round(row.hessians),
-                    f"{1e3 * row.seconds:.2g}",
-                    None if isinstance(row.retrain_ratio, str) else f"{row.retrain_ratio:.3g}",
-                    _mean(row.excess_risk, ".2g"),
-                    _mean(row.accuracy, ".3f"),
-                )
-                for row in rows
-            ],
+            [_cost(row) for row in rows],
         ),
         PrintedTable(
             "advantage against the deleted record",
@@ -102,6 +88,26 @@ def printed(rows: Sequence[Row]) -> list[PrintedTable]:
             [(_label(row), *(_cell(row, place, reasons) for place in range(3))) for row in rows],
         ),
     ]
+
+
+def _promised(row: Row) -> tuple:
+    claim = row.guarantee
+    # The first word on the privacy of the other records: yes, no or partly.
+    private = claim.private.replace(",", " ").replace(":", " ").split()[0]
+    return _label(row), claim.notion, _claim(row), private, row.costs.secret_bytes
+
+
+def _cost(row: Row) -> tuple:
+    costs, ratio = row.costs, row.costs.retrain_ratio
+    return (
+        _label(row),
+        round(costs.gradients),
+        round(costs.hessians),
+        f"{1e3 * costs.seconds:.2g}",
+        None if isinstance(ratio, str) else f"{ratio:.3g}",
+        _mean(row.excess_risk, ".2g"),
+        _mean(row.accuracy, ".3f"),
+    )
 
 
 def _label(row: Row) -> str:
@@ -118,11 +124,6 @@ def _claim(row: Row) -> str:
     if not epsilon:
         return "exact"
     return f"{epsilon:.3g}" + ("" if delta is None else f", {delta:.0e}")
-
-
-def _private(row: Row) -> str:
-    """The first word on the privacy of the other records: yes, no or partly."""
-    return row.guarantee.private.replace(",", " ").replace(":", " ").split()[0]
 
 
 def _mean(mean, form: str) -> str | None:
@@ -235,7 +236,8 @@ def to_json(config: Config, found: Comparison, seconds: float) -> dict[str, Any]
 
 def _as_dict(row: Row) -> dict[str, Any]:
     """A row as plain values; `reasons` says why a value is null."""
-    values: dict[str, Any] = {**vars(row), "guarantee": asdict(row.guarantee)}
+    values: dict[str, Any] = {**vars(row), **row.costs._asdict()}
+    values |= {"guarantee": asdict(row.guarantee), "retrain_ratio": row.costs.retrain_ratio}
     for name in ("retrain_ratio", "excess_risk", "accuracy", "drained"):
         values[name] = _plain(values[name])
     values["advantages"] = {
@@ -246,7 +248,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
         }
         for place, adversary in enumerate(ADVERSARIES)
     }
-    del values["allowed"]
+    del values["allowed"], values["costs"]
     return {**values, "reasons": row.reasons, "attacks": list(row.attacks)}
 
 
@@ -280,8 +282,8 @@ def _as_line(row: Row) -> dict[str, Any]:
         "delta": no_number if delta is None else delta,
         "rest_private": row.guarantee.private,
         "keeps": row.guarantee.keeps,
-        **{name: getattr(row, name) for name in counts},
-        "retrain_ratio": _or_reason(row.retrain_ratio),
+        **{name: getattr(row.costs, name) for name in counts},
+        "retrain_ratio": _or_reason(row.costs.retrain_ratio),
         **_with_limits("excess_risk", row.excess_risk),
         **_with_limits("accuracy", row.accuracy),
         **_with_limits("drained", row.drained),
@@ -344,7 +346,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     lines = textwrap.wrap(CAPTION, 150, break_on_hyphens=False)
     figure.set_size_inches(10.5, len(names) * (1.2 + 0.27 * count) + 0.5 + 0.16 * len(lines))
     for place, name in enumerate(names):
-        chosen = sorted((r for r in rows if r.data == name), key=lambda row: -row.gradients)
+        chosen = sorted((r for r in rows if r.data == name), key=lambda row: -row.costs.gradients)
         cost, gain = axes[2 * place], axes[2 * place + 1]
         for stripe in range(0, len(chosen), 2):
             for axis in (cost, gain):
@@ -369,15 +371,16 @@ def _handles() -> list:
 
 def _draw_costs(axis: Axes, rows: Sequence[Row]) -> None:
     least = 0.5
-    spent = [max(row.gradients - least, 0) for row in rows]
+    spent = [row.costs.gradients for row in rows]
     free, kept = BARS.values()
-    for place, (width, row) in enumerate(zip(spent, rows, strict=True)):
-        axis.barh(place, width, left=least, height=0.6, **(kept if row.secret_bytes else free))
+    for place, (gradients, row) in enumerate(zip(spent, rows, strict=True)):
+        look = kept if row.costs.secret_bytes else free
+        axis.barh(place, max(gradients - least, 0), left=least, height=0.6, **look)
         right = "" if isinstance(row.accuracy, str) else f"  {row.accuracy.value:.0%} right"
-        label = f" {row.gradients:,.0f}{right}"
-        axis.text(0.7 + row.gradients, place, label, va="center", fontsize=7)
+        axis.text(0.7 + gradients, place, f" {gradients:,.0f}{right}", va="center", fontsize=7)
     axis.set_yticks(range(len(rows)), [row.system for row in rows], fontsize=8)
-    axis.set(xscale="log", xlim=(least, 50 * max(*spent, 1)), ylim=(-0.6, len(rows) - 0.4))
+    most = 50 * (max(*spent, 1.5) - least)
+    axis.set(xscale="log", xlim=(least, most), ylim=(-0.6, len(rows) - 0.4))
     axis.set_xlabel("per-record gradients of a request", fontsize=9)
     axis.grid(axis="y", visible=False)
 

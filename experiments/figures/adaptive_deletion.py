@@ -175,9 +175,13 @@ def exact_advantage(plan: Plan, seen: int) -> float:
     """
     numbers = (2.0, LIPSCHITZ, L2, plan.noise_variance, plan.n, plan.step_size)
     gone = plan.delete_steps if seen == 0 else 0
-    squares = float(linear.renyi(*numbers, plan.learn_steps, gone, plan.init_variance))
+    squares = float(
+        linear.renyi(
+            *numbers, plan.learn_steps, delete_steps=gone, init_variance=plan.init_variance
+        )
+    )
     if seen > 1:
-        squares += (seen - 1) * float(linear.renyi(*numbers, plan.delete_steps, 0))
+        squares += (seen - 1) * float(linear.renyi(*numbers, plan.delete_steps))
     return float(renyi.advantage_from_gdp(math.sqrt(squares)))
 
 
@@ -330,59 +334,51 @@ def _draw_necessity(axis: Axes, config: Config, results) -> None:
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """The numbers of the three panels, and what they decide."""
-    ends = ("", " low", " high")
-    low, tightest = results["looks low"], results["looks intervals"]
-    limit = np.minimum(results["looks certified"], tightest)
-    looks = measured.rows(
-        config.looks,
-        *(results[f"looks{end}"] for end in (*ends, " exact")),
-        measured.contains(results, "looks"),
-        tightest,
-        results["looks certified"],
-        measured.verdicts(low > limit),
-        results["looks paper"],
-        low > results["looks fixed"],
-    )
-    passwords = measured.rows(
-        config.passwords,
-        *(results[f"password, {seen} seen{end}"] for seen in (0, 1) for end in ends),
-        results["password claimed"],
-        measured.verdicts(results["password, 1 seen low"] > results["password claimed"]),
-    )
+    together = f"confidence {config.confidence:g} in all, {config.seeds:,} seeds in each world"
+    tightest, certified = results["looks intervals"], results["looks certified"]
+    low, exact = results["looks low"], results["looks exact"]
+    looks = {
+        "p": config.looks,
+        **measured.interval(results, "looks"),
+        "exact": exact,
+        "interval contains it": measured.contains(results, "looks", exact),
+        "tightest": tightest,
+        "certified": certified,
+        "verdict": measured.verdicts(low > np.minimum(certified, tightest)),
+        "paper": results["looks paper"],
+        BEYOND: low > results["looks fixed"],
+    }
+    allowed = results["password claimed"]
+    passwords = {
+        "M": config.passwords,
+        **{
+            f"{seen} seen: {end}": column
+            for seen in (0, 1)
+            for end, column in measured.interval(results, f"password, {seen} seen").items()
+        },
+        "allowed": allowed,
+        "verdict on the reduction as stated": measured.verdicts(
+            results["password, 1 seen low"] > allowed
+        ),
+    }
     necessity = []
     for curator, (*_, words) in CURATORS.items():
-        found = {end: results[f"necessity {curator}{end}"] for end in (*ends, " product")}
-        product, least = found[" product"], results["necessity at least"]
-        necessity += measured.rows(
-            [words] * len(product),
-            config.budgets,
-            *found.values(),
-            (found[" low"] <= product) & (product <= found[" high"]),
-            found[" high"] < product,
-            least if curator == RETRAINS else [None] * len(least),
-        )
-    interval = ("measured", "low", "high")
-    together = f"confidence {config.confidence:g} in all, {config.seeds:,} seeds in each world"
-    inside = "interval contains it"
+        name = f"necessity {curator}"
+        product = results[f"{name} product"]
+        group = {
+            "deletion": words,
+            "ε": config.budgets,
+            **measured.interval(results, name),
+            "product of tests": product,
+            "interval contains it": measured.contains(results, name, product),
+            "below it": results[f"{name} high"] < product,
+            "ε_dd at least": results["necessity at least"] if curator == RETRAINS else None,
+        }
+        necessity.append(group)
     return [
-        Table(
-            f"Noisy-GD: advantage of the best requester over p; {together}",
-            ("p", *interval, "exact", inside, "tightest", "certified", "verdict", "paper", BEYOND),
-            looks,
+        Table.from_columns(f"Noisy-GD: advantage of the best requester over p; {together}", looks),
+        Table.from_columns(
+            "Password curator: advantage, and what the paper's reduction allows", passwords
         ),
-        Table(
-            "Password curator: advantage, and what the paper's reduction allows",
-            (
-                "M",
-                *(f"{count} seen: {end}" for count in (0, 1) for end in interval),
-                "allowed",
-                "verdict on the reduction as stated",
-            ),
-            passwords,
-        ),
-        Table(
-            "The attack that makes privacy necessary",
-            ("deletion", "ε", *interval, "product of tests", inside, "below it", "ε_dd at least"),
-            necessity,
-        ),
+        Table.from_columns("The attack that makes privacy necessary", *necessity),
     ]

@@ -201,34 +201,29 @@ def _draw_field(axis: Axes, results: dict[str, np.ndarray]) -> None:
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """What samples prove against every certificate, and the slopes of the fields."""
-    holds = {"no GLM": "composition", "GLM": "optimal"}
-    against = []
-    for name, certificate in holds.items():
-        proved, certified = results[f"{name} proved"], results[certificate]
-        against += measured.rows(
-            [name] * len(proved),
-            results["steps"],
-            proved,
-            [f"plan_{'convex' if name == 'GLM' else 'composition'}"] * len(proved),
-            certified,
-            measured.verdicts(proved > certified),
-            results["paper"],
-            measured.verdicts(proved > results["paper"]),
-        )
-    refused = bool(results["refused"])
-    slopes = [
-        (name, float(results["l2"]), _slope(results, name), refused and name == "no GLM")
-        for name in holds
-    ]
+    against, slopes = [], []
+    for name, certificate, plan in (
+        ("no GLM", "composition", "plan_composition"),
+        ("GLM", "optimal", "plan_convex"),
+    ):
+        proved = results[f"{name} proved"]
+        group = {
+            "loss": name,
+            "steps since the deletion": results["steps"],
+            "proved: at least": proved,
+            "certified": results[certificate],
+            "by": plan,
+            "verdict": measured.verdicts(proved > results[certificate]),
+            "paper's certificate": results["paper"],
+            "verdict on the paper's": measured.verdicts(proved > results["paper"]),
+        }
+        against.append(group)
+        refused = name == "no GLM" and bool(results["refused"])
+        slopes.append((name, float(results["l2"]), _slope(results, name), refused))
+    order, together = f"{config.order:g}", f"confidence {config.confidence:g} in all"
     return [
-        Table(
-            f"R_{config.order:g} of the two worlds, {config.seeds:,} seeds, confidence "
-            f"{config.confidence:g} in all",
-            (
-                *("loss", "steps since the deletion", "proved: at least", "plan"),
-                *("certified", "verdict", "paper's certificate", "verdict on the paper's"),
-            ),
-            against,
+        Table.from_columns(
+            f"R_{order} of the two worlds; {config.seeds:,} seeds, {together}", *against
         ),
         Table(
             "The mean clipped gradient along the axis",

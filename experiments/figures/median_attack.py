@@ -156,10 +156,9 @@ def _draw_failures(axis: Axes, config: Config, results: dict[str, np.ndarray]) -
     for n, (colour, marker, dashes) in zip(config.records, looks, strict=False):
         name, step = f"n={n}", results[f"n={n} request"]
         seen = results[name] > 0
-        keys = (name, f"{name} low", f"{name} high")
-        ends = {key: np.where(seen, results[key], np.nan) for key in keys}
+        ends = [np.where(seen, end, np.nan) for end in measured.interval(results, name).values()]
         label = f"measured, n = {n}"
-        measured.draw(axis, step, ends, name, label=label, colour=colour, marker=marker)
+        style.error_bars(axis, step, *ends, label=label, colour=colour, marker=marker)
         axis.plot(step[~seen], results[f"{name} high"][~seen], "v", color=colour, mfc="none")
         exact = np.where(results[f"{name} exact"] > 0, results[f"{name} exact"], np.nan)
         style.line(axis, step, exact, f"exact, n = {n}", colour, dashes)
@@ -184,40 +183,37 @@ def _draw_noisy_gd(axis: Axes, results: dict[str, np.ndarray]) -> None:
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """Failures over n and the request, advantages over ε_dp, and the blind control."""
-    ends, interval = ("", " low", " high"), ("measured", "low", "high")
     failures = []
     for n in config.records:
         name = f"n={n}"
-        steps, most = results[f"{name} request"], results[f"{name} at most"]
-        failures += measured.rows(
-            [n] * len(steps),
-            steps,
-            *(results[f"{name}{end}"] for end in (*ends, " exact")),
-            measured.contains(results, name),
-            most,
-            measured.verdicts(results[f"{name} low"] > most),
-        )
+        exact, most = results[f"{name} exact"], results[f"{name} at most"]
+        group = {
+            "n": n,
+            "request i": results[f"{name} request"],
+            **measured.interval(results, name),
+            "exact": exact,
+            "interval contains it": measured.contains(results, name, exact),
+            "theorem: at most": most,
+            "verdict": measured.verdicts(results[f"{name} low"] > most),
+        }
+        failures.append(group)
     low = results[f"{COPIES} low"]
-    advantages = measured.rows(
-        config.budgets,
-        *(results[f"{COPIES}{end}"] for end in ends),
-        results[CERTIFIED],
-        measured.verdicts(low > results[CERTIFIED]),
-        results[FIXED],
-        low > results[FIXED],
-    )
-    blind = measured.rows([config.records[0]], *(results[f"blind success{end}"] for end in ends))
+    advantages = {
+        "ε_dp": config.budgets,
+        **measured.interval(results, COPIES),
+        CERTIFIED: results[CERTIFIED],
+        "verdict": measured.verdicts(low > results[CERTIFIED]),
+        FIXED: results[FIXED],
+        "shown beyond it": low > results[FIXED],
+    }
+    blind = {"n": config.records[0], **measured.interval(results, "blind success")}
     together = f"confidence {config.confidence:g} in all"
     return [
-        Table(
-            f"P[deleted record is not named]; {config.seeds:,} seeds, {together}",
-            ("n", "request i", *interval, "exact", "interval contains it", "theorem", "verdict"),
-            failures,
+        Table.from_columns(
+            f"P[deleted record is not named]; {config.seeds:,} seeds, {together}", *failures
         ),
-        Table(
-            f"Advantage of the copying requester; {config.gd_seeds:,} seeds, {together}",
-            ("ε_dp", *interval, CERTIFIED, "verdict", FIXED, "shown beyond it"),
-            advantages,
+        Table.from_columns(
+            f"Advantage of the copying requester; {config.gd_seeds:,} seeds, {together}", advantages
         ),
-        Table("P[record is named] if no release is seen", ("n", *interval), blind),
+        Table.from_columns("P[record is named] if no release is seen", blind),
     ]

@@ -180,44 +180,39 @@ def _draw_counts(axis: Axes, config: Config, results: dict[str, np.ndarray]) -> 
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
-    """What is told after the last release of each count, and after every release of Noisy-GD."""
-    ends, interval = ("", " low", " high", " exact"), ("measured", "low", "high", "exact")
-    one, last = float(results["one release allows"]), int(results["releases seen"][-1])
+    """What is told after every number of releases, by each count and each curator."""
+    one, together = results["one release allows"], f"confidence {config.confidence:g} in all"
     counts = []
     for variant in (AS_STATED, REPAIRED):
         for request in config.requests:
             name = _count(variant, request)
-            found = [float(results[f"{name}{end}"][-1]) for end in ends]
-            inside = measured.contains(results, name, ROUNDING)
-            limit = results.get(f"{name} limit")
-            limit = None if limit is None else float(limit)
-            misses = int(np.sum(~inside))
-            counts.append((variant, request, *found, limit, found[1] > one, misses, len(inside)))
-    certified, curators = float(results["certified"]), []
+            exact = results[f"{name} exact"]
+            group = {
+                "variant": variant,
+                "deleted at request": request,
+                "releases seen": results["releases seen"],
+                **measured.interval(results, name),
+                "exact": exact,
+                "interval contains it": measured.contains(results, name, exact, ROUNDING),
+                "any number of releases: at most": results.get(f"{name} limit"),
+                "one release allows": one,
+                "shown beyond it": results[f"{name} low"] > one,
+            }
+            counts.append(group)
+    certified, curators = results["certified"], []
     for name, (*_, words) in LOOKS.items():
-        low, seen = results[f"{name} low"], config.setting.seen
-        curators += measured.rows(
-            [words] * len(seen),
-            seen,
-            *(results[f"{name}{end}"] for end in ends),
-            [certified] * len(seen),
-            measured.verdicts(low > certified),
-        )
-    together = f"confidence {config.confidence:g} in all"
+        group = {
+            "curator": words,
+            "releases seen": config.setting.seen,
+            **measured.interval(results, name),
+            "exact": results[f"{name} exact"],
+            "certified": certified,
+            "verdict": measured.verdicts(results[f"{name} low"] > certified),
+        }
+        curators.append(group)
     return [
-        Table(
-            f"Secret count after {last:,} releases; {config.seeds:,} seeds, {together}",
-            (
-                *("variant", "deleted at request", *interval, "any number of releases at most"),
-                f"beyond the {one:.3f} of one release",
-                "intervals that miss the exact value",
-                "intervals",
-            ),
-            counts,
-        ),
-        Table(
-            f"Advantage after each release; {config.gd_seeds:,} seeds in each world, {together}",
-            ("curator", "releases seen", *interval, "certified", "verdict"),
-            curators,
+        Table.from_columns(f"Secret count; {config.seeds:,} seeds, {together}", *counts),
+        Table.from_columns(
+            f"Noisy-GD; {config.gd_seeds:,} seeds in each world, {together}", *curators
         ),
     ]

@@ -5,12 +5,13 @@ The same figures give the same bytes: no date, and only times that were saved wi
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jinja2
+import numpy as np
 
 from dd_jax.plans import Certificate
 from experiments import cache
@@ -37,6 +38,20 @@ class Table(NamedTuple):
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     unit: str = ""
+
+    @classmethod
+    def from_columns(cls, title: str, *groups: Mapping[str, Any]) -> "Table":
+        """A table from its columns under their headings; a single value stands in every row.
+
+        The rows of further groups, with the same headings, follow below.
+        """
+        rows = []
+        for group in groups:
+            cells = [c.tolist() if isinstance(c, np.ndarray) else c for c in group.values()]
+            length = max(len(column) for column in cells if np.ndim(column))
+            columns = [column if np.ndim(column) else [column] * length for column in cells]
+            rows += zip(*columns, strict=True)
+        return cls(title, tuple(groups[0]), rows)
 
 
 @dataclass(frozen=True)

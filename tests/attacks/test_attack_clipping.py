@@ -1,5 +1,7 @@
 """Erratum E1: clipping a loss that is no GLM breaks its convex certificate."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,7 +91,7 @@ def test_the_library_refuses_the_first_and_certifies_the_second():
 
 
 def test_a_certificate_that_was_issued_counts_against_us():
-    issued = clipping._findings({}, {}, {}, {}, "")[2]
+    issued = clipping._findings([], [], "")[2]
     assert issued.refuted
     assert issued.claim.owner == "ours"
 
@@ -103,15 +105,16 @@ def shown(learned, deleted):
 
 @pytest.mark.parametrize("lows", [(1.2, 0.0), (0.0, 0.2)])
 def test_either_release_refutes_and_the_twin_is_held_to_the_tight_bounds(lows):
-    stated = {clipping.LEARNED: 1.0, clipping.DELETED: 0.1}
-    tight = {clipping.LEARNED: 0.5, clipping.DELETED: 0.05}
-    claims = clipping._findings(
-        shown(*lows), shown(*np.multiply(lows, 0.6)), stated, tight, "refused"
-    )
+    stated = types.SimpleNamespace(eps_dp=1.0, eps_dd=0.1)
+    tight = types.SimpleNamespace(eps_dp=0.5, eps_dd=0.05)
+
+    def judged(skew, twin):
+        rows = (clipping._rows("", skew, stated), clipping._rows("", twin, tight))
+        return clipping._findings(*rows, "refused")
+
+    claims = judged(shown(*lows), shown(*np.multiply(lows, 0.6)))
     assert [finding.refuted for finding in claims] == [True, True, False]
-    claims = clipping._findings(
-        shown(*np.multiply(lows, 0.6)), shown(0, 0), stated, tight, "refused"
-    )
+    claims = judged(shown(*np.multiply(lows, 0.6)), shown(0, 0))
     assert [finding.refuted for finding in claims] == [lows[1] > 0, False, False]
 
 

@@ -25,7 +25,8 @@ class Rounded(low_bits.Scene):
     def curator(self, published):
         def publish(key, state):
             del key
-            return jnp.round(state / self.step.grid) * self.step.grid
+            grid = low_bits.Step.of(self.plan).grid
+            return jnp.round(state / grid) * grid
 
         return super().curator(published)._replace(publish=publish)
 
@@ -49,7 +50,7 @@ def test_the_table_holds_every_draw_and_nothing_else():
 def test_the_compiled_step_is_reproduced_to_the_last_bit(scene):
     trial = functools.partial(low_bits.staying_trial, scene=scene, published="as it is")
     seen = low_bits.watch_runs(jax.random.key(5), trial, scene, 0, 32)
-    step = scene.step.calibrated(seen)
+    step = low_bits.Step.of(scene.plan).calibrated(seen)
     counts = step.exact_counts(seen.before, seen.slopes[:, 0], seen.after)
     assert np.mean(counts > 0) > 0.99
 

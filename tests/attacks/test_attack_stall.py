@@ -21,7 +21,8 @@ def test_the_exact_laws():
     assert learned.means[1] - learned.means[0] == pytest.approx(0.2, rel=1e-3)
     # With every slope saturated Huber's loss is linear: its oracle says the same.
     numbers = (1.0, PLAN.problem.l2, PLAN.noise_variance, PLAN.n, PLAN.step_size)
-    exact = linear.renyi(2, *numbers, PLAN.learn_steps, PLAN.delete_steps, PLAN.init_variance)
+    gone = {"delete_steps": PLAN.delete_steps, "init_variance": PLAN.init_variance}
+    exact = linear.renyi(2, *numbers, PLAN.learn_steps, **gone)
     shift = (deleted.means[1] - deleted.means[0]) / deleted.deviation
     assert shift**2 == pytest.approx(exact, rel=1e-6)
     assert deleted.advantage < 0.004

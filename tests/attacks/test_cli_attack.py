@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jax.numpy as jnp
 import pytest
 
 from dd_jax.attacks import ATTACKS, sum_example
 from dd_jax.cli import main
+from dd_jax.cli.attack import Config
 
 
 def test_listing_has_one_line_each(capsys):
@@ -17,6 +18,12 @@ def test_listing_has_one_line_each(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(ATTACKS)
     assert all(attack.summary in line for attack, line in zip(ATTACKS.values(), lines, strict=True))
+
+
+def test_every_setting_of_an_attack_has_its_option():
+    options = {field.name for field in fields(Config)}
+    for name, attack in ATTACKS.items():
+        assert set(attack.defaults) <= options, name
 
 
 def test_listing_as_json(capsys):

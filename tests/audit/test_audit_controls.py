@@ -129,7 +129,7 @@ def test_the_certificate_is_attained_in_the_settings(rate):
     law = setting.law()
     assert law.mean_difference / np.sqrt(law.variance) == pytest.approx(certified_mu(setting))
     learned = ControlSetting(rate=rate, seen=(0,)).law()
-    numbers = (2.0, 1.0, 1.0, setting.plan.noise_variance, NUM_RECORDS, rate, LEARN_STEPS, 0)
+    numbers = (2.0, 1.0, 1.0, setting.plan.noise_variance, NUM_RECORDS, rate, LEARN_STEPS)
     assert learned.mean_difference**2 / learned.variance == pytest.approx(linear.renyi(*numbers))
     if rate == 0.5:
         assert learned.mean_difference**2 / learned.variance > 0.99 * setting.eps_dp
@@ -161,7 +161,7 @@ def test_clipping_the_regulariser_halves_the_contraction():
     plan = control.setting.plan
     estimate, variance = mu_of(control)
     exact = linear.renyi(
-        2.0, 1.0, 0.5, plan.noise_variance, NUM_RECORDS, 0.5, LEARN_STEPS, DELETE_STEPS
+        2.0, 1.0, 0.5, plan.noise_variance, NUM_RECORDS, 0.5, LEARN_STEPS, delete_steps=DELETE_STEPS
     )
     assert estimate == pytest.approx(np.sqrt(exact), rel=0.15)
     steps = LEARN_STEPS + DELETE_STEPS

@@ -9,7 +9,7 @@ from dd_jax.baselines import fixed_model
 from dd_jax.intervals import Estimate, Mean
 from experiments.__main__ import PROGRAM
 from experiments.compare import measure, systems
-from experiments.compare.measure import Comparison, Row
+from experiments.compare.measure import Comparison, Costs, Row
 from experiments.compare.sequential import SYSTEMS
 from experiments.figures import sequential
 
@@ -29,13 +29,7 @@ def made_up(low: float) -> Row:
         system="fixed-model",
         setting="θ = 0",
         guarantee=fixed_model.GUARANTEE,
-        learn_gradients=0.0,
-        gradients=0.0,
-        hessians=0.0,
-        retrained=0.0,
-        seconds=1e-3,
-        retrain_ratio="no gradient",
-        secret_bytes=0,
+        costs=Costs(0.0, 0.0, 0.0, 0.0, seconds=1e-3, secret_bytes=0),
         excess_risk=Mean(0.1, 0.09, 0.11),
         accuracy="θ = 0 names no class",
         advantages=(fine, fine, found),

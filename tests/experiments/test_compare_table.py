@@ -21,13 +21,14 @@ def rows():
 
 def test_rows_measure_cost_secret_and_risk(rows):
     perturbed, fixed = rows
-    assert perturbed.gradients % 24 == 0
-    assert perturbed.retrain_ratio == perturbed.learn_gradients / perturbed.gradients > 1
-    assert perturbed.secret_bytes == 4 * (scene.SYNTHETIC_DIM + 1)
+    costs = perturbed.costs
+    assert costs.gradients % 24 == 0
+    assert costs.retrain_ratio == costs.learn_gradients / costs.gradients > 1
+    assert costs.secret_bytes == 4 * (scene.SYNTHETIC_DIM + 1)
     assert 0 < perturbed.excess_risk.value < 1e-3 < fixed.excess_risk.value
     assert perturbed.accuracy.value > 0.8
-    assert perturbed.seconds > 0
-    assert fixed.gradients == 0
+    assert costs.seconds > 0
+    assert fixed.costs.gradients == 0
     assert {"accuracy", "retrain_ratio"} <= set(fixed.reasons)
 
 

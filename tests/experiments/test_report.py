@@ -340,3 +340,11 @@ def test_identity_is_what_a_file_can_hold():
     assert found["config"] == {"points": 4, "seed": 0}
     assert set(found) == {"config", "versions", "prng", "device", "numerics", "sources"}
     assert found["versions"]["dd-jax"]
+
+
+def test_a_table_from_its_columns_repeats_single_values_and_appends_groups():
+    first = {"name": "a", "n": np.array([1, 2]), "limit": np.array(0.5)}
+    second = {"name": "b", "n": (3,), "limit": None}
+    rows = [("a", 1, 0.5), ("a", 2, 0.5), ("b", 3, None)]
+    found = page.Table.from_columns("T", first, second)
+    assert found == page.Table("T", ("name", "n", "limit"), rows)

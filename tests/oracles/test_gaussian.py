@@ -218,19 +218,19 @@ EYE = np.eye(2)
         ),
         (
             lambda: gaussian.ridge_phase(np.full((3, 2), np.nan), np.ones(3), 1, 1),
-            "features has an entry that is not finite; give finite numbers only.",
+            "features = nan is not a finite number; give finite numbers only.",
         ),
         (
             lambda: gaussian.law_after([Phase(EYE, np.ones(2), 2.5)], ETA, 1, np.ones(2)),
-            "steps = 2.5 is not a whole number ≥ 0; give one that is.",
+            "steps = 2.5 is not a whole number ≥ 0; give 0, 1, 2, … or numpy.inf.",
         ),
         (
             lambda: gaussian.law_after([Phase(EYE, np.ones(2), 2)], ETA, -1, np.ones(2)),
-            "noise_variance = -1 is not a finite number > 0; give one that is.",
+            "noise_variance = -1 is not a positive finite number; give noise_variance > 0.",
         ),
         (
             lambda: gaussian.law_after([Phase(EYE, np.ones(2), 2)], 0, 1, np.ones(2)),
-            "step_size = 0 is not a finite number > 0; give one that is.",
+            "step_size = 0 is not a positive finite number; give step_size > 0.",
         ),
         (
             lambda: gaussian.law_after([Phase(np.eye(3), np.ones(2), 2)], ETA, 1, np.ones(2)),
@@ -270,7 +270,8 @@ EYE = np.eye(2)
         ),
         (
             lambda: gaussian.joint_law([Phase(EYE, np.ones(2), 0)], ETA, 1, np.ones(2)),
-            "steps of a released phase = 0 is not a whole number ≥ 1; give one that is.",
+            "steps of a released phase = 0 is not a whole number ≥ 1; give 1, 2, 3, … or "
+            "numpy.inf.",
         ),
         (
             lambda: gaussian.separation(

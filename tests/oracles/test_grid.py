@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dd_jax.errors import InputError
-from dd_jax.oracles import _kinks, gaussian, grid
+from dd_jax.oracles import gaussian, grid
 from dd_jax.oracles.grid import Density, Phase
 
 ETA, NOISE = 0.25, 4e-4
@@ -105,7 +105,7 @@ def test_trade_off_tells_null_from_alternative():
 @pytest.mark.parametrize("shape", [(12,), (9,), (8, 7)])
 def test_interpolation_keeps_the_points(shape):
     values = np.random.default_rng(0).normal(size=shape)
-    kept = _kinks.upsample(values, 4)[(slice(None, None, 4),) * len(shape)]
+    kept = grid._upsample(values, 4)[(slice(None, None, 4),) * len(shape)]
     assert kept == pytest.approx(values, abs=1e-13)
 
 
@@ -339,11 +339,11 @@ FLAT = Density(SMALL, np.full(101, 0.5))
         ),
         (
             lambda: grid.law_after([Phase(still, 1.5)], ETA, NOISE, 0.0, LINE),
-            "steps = 1.5 is not a whole number ≥ 0; give one that is.",
+            "steps = 1.5 is not a whole number ≥ 0; give one.",
         ),
         (
             lambda: grid.law_after([Phase(still, math.inf)], ETA, NOISE, 0.0, LINE),
-            "steps = inf is not a whole number ≥ 0; give one that is.",
+            "steps = inf is not a whole number ≥ 0; give one.",
         ),
         (
             lambda: grid.law_after([Phase(still, 0)], ETA, NOISE, 0.0, LINE),
@@ -364,11 +364,11 @@ FLAT = Density(SMALL, np.full(101, 0.5))
         ),
         (
             lambda: grid.law_after([Phase(lambda m: m * np.nan, 2)], ETA, NOISE, 0.0, LINE),
-            "gradient has an entry that is not finite; give finite numbers only.",
+            "gradient = nan is not a finite number; give finite numbers only.",
         ),
         (
             lambda: grid.law_after([Phase(still, 2)], ETA, -NOISE, 0.0, LINE),
-            "noise_variance = -0.0004 is not a finite number > 0; give one that is.",
+            "noise_variance = -0.0004 is not a positive finite number; give noise_variance > 0.",
         ),
         (
             lambda: grid.gibbs_density(LINE, still, NOISE),
@@ -391,7 +391,7 @@ FLAT = Density(SMALL, np.full(101, 0.5))
         ),
         (
             lambda: grid.renyi(1.0, FLAT, FLAT),
-            "order = 1.0 is not a finite number > 1; give q > 1, for example 2.",
+            "order = 1.0 is not a Rényi order; give a finite order > 1.",
         ),
         (
             lambda: grid.renyi(2, FLAT, FLAT),
@@ -408,7 +408,7 @@ FLAT = Density(SMALL, np.full(101, 0.5))
         ),
         (
             lambda: grid.trade_off(1.5, FLAT, FLAT),
-            "type_one = 1.5 is not in [0, 1]; give probabilities.",
+            "type_one = 1.5 is not a probability; give a number between 0 and 1.",
         ),
         (
             lambda: Density(SMALL, np.ones(7)),
@@ -429,7 +429,7 @@ FLAT = Density(SMALL, np.full(101, 0.5))
         ),
         (
             lambda: grid.make_grid(0, 1, 2),
-            "size = 2 is not a whole number ≥ 3; give one that is.",
+            "size = 2 is not a finite whole number ≥ 3; give 3, 4, 5, ….",
         ),
         (
             lambda: grid.grid_for(1, -1, ETA, NOISE),

@@ -60,14 +60,25 @@ def test_closed_form_is_the_gaussian_law(l2, step, init, steps):
                 init,
             )
         )
-    exact = linear.renyi(2.5, 1.5, l2, 0.3, 7, step_size, present, deleted, init, earlier)
+    exact = linear.renyi(
+        2.5,
+        1.5,
+        l2,
+        0.3,
+        7,
+        step_size,
+        present,
+        delete_steps=deleted,
+        init_variance=init,
+        earlier_steps=earlier,
+    )
     assert exact == pytest.approx(gaussian.renyi(2.5, *laws), rel=1e-7, abs=1e-14)
     spread = linear.variance(l2, 0.3, step_size, sum(steps), init)
     assert laws[0].covariance == pytest.approx(spread * np.eye(2), rel=1e-10, abs=1e-14)
 
 
 def test_closed_form_broadcasts_and_is_accurate_for_tiny_rates():
-    values = linear.renyi(2, 1.0, 1e-12, 1.0, 10, 0.5, np.array([1, 10, 100]), 0)
+    values = linear.renyi(2, 1.0, 1e-12, 1.0, 10, 0.5, np.array([1, 10, 100]))
     lipschitz_bound = 2 * 0.5 * np.array([1, 10, 100]) / 100  # q L² η K / (σ² n²)
     assert values == pytest.approx(lipschitz_bound, rel=1e-9)
 
@@ -75,8 +86,8 @@ def test_closed_form_broadcasts_and_is_accurate_for_tiny_rates():
 def test_no_contraction_left_at_step_size_one_over_l2():
     assert linear.mean_shift(1, 2.0, 10, 0.5, 4, 0) == pytest.approx(0.1)
     assert linear.mean_shift(1, 2.0, 10, 0.5, 4, 1) == 0
-    assert linear.renyi(2, 1, 2.0, 1.0, 10, 0.5, 4, 1) == 0
-    assert linear.renyi(2, 1, 2.0, 1.0, 10, 0.5, 0, 0) == 0
+    assert linear.renyi(2, 1, 2.0, 1.0, 10, 0.5, 4, delete_steps=1) == 0
+    assert linear.renyi(2, 1, 2.0, 1.0, 10, 0.5, 0) == 0
 
 
 def test_coin_divergence():
@@ -191,18 +202,18 @@ def test_recoding_by_simulation():
     )
     assert binary <= exact + 0.01  # a two-cell histogram can only lose
     assert binary >= 0.9 * exact
-    learned = linear.renyi(2, 1, 1, noise, n, 0.25, learn, 0)
+    learned = linear.renyi(2, 1, 1, noise, n, 0.25, learn)
     assert special.ndtr(math.sqrt(learned) / 2) == pytest.approx(seen[0], abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"order": 1}, "order = 1.0 is not a finite number > 1; give q > 1, for example 2."),
-        ({"noise_variance": -1.0}, "noise_variance = -1.0 is not a finite number > 0; give one"),
-        ({"lipschitz": math.nan}, "lipschitz = nan is not a finite number > 0; give one that is."),
-        ({"n": 0}, "n = 0 is not a finite number > 0; give one that is."),
-        ({"present_steps": 1.5}, "present_steps = 1.5 is not a whole number ≥ 0; give one"),
+        ({"order": 1}, "order = 1 is not a Rényi order; give a finite order > 1."),
+        ({"noise_variance": -1.0}, "noise_variance = -1.0 is not a positive finite number; give"),
+        ({"lipschitz": math.nan}, "lipschitz = nan is not a positive finite number; give"),
+        ({"n": 0}, "n = 0 is not a positive finite number; give n > 0."),
+        ({"present_steps": 1.5}, "present_steps = 1.5 is not a whole number ≥ 0; give 0"),
         ({"step_size": 2.0}, "step_size · l2 = 2.0 makes the steps diverge; take step_size < 2"),
         ({"init_variance": -1}, "init_variance = -1 is not a finite number ≥ 0; give one that is."),
     ],

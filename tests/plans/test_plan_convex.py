@@ -145,11 +145,11 @@ def test_a_plan_meets_its_budgets(accountant, kappa, l2, lipschitz, n, dim, orde
     law = (lipschitz, l2, plan.noise_variance, n, plan.step_size)
     slack = 1 + 1e-9
     for learned in (0, 1, 7, math.inf):
-        exact = linear.renyi(order, *law, plan.learn_steps + learned, 0)
+        exact = linear.renyi(order, *law, plan.learn_steps + learned)
         assert exact <= certificate.eps_dp * slack
-    exact = linear.renyi(order, *law, math.inf, plan.delete_steps)
+    exact = linear.renyi(order, *law, math.inf, delete_steps=plan.delete_steps)
     assert exact <= certificate.eps_dd * slack
-    exact = linear.renyi(order, *law, plan.learn_steps, plan.delete_steps)
+    exact = linear.renyi(order, *law, plan.learn_steps, delete_steps=plan.delete_steps)
     assert exact <= certificate.eps_dd_request * slack + 1e-300
     if accountant == "optimal":
         assert exact == pytest.approx(certificate.eps_dd_request, rel=1e-9, abs=1e-300)

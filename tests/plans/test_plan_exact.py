@@ -430,8 +430,8 @@ def test_an_adaptivity_above_the_listed_looks_is_refused(
     with pytest.raises(InputError, match=f"adaptivity = {adaptivity} .* lists {listed} "):
         plan.certificate(adaptivity, request_number, observed=observed)
     constants = (2, 1.0, 1.0, plan.noise_variance, 100, 0.5, plan.learn_steps)
-    goes = linear.recoding_renyi(*constants, 0, plan.delete_steps)
-    stays = linear.recoding_renyi(*constants, plan.delete_steps, 0)
+    goes = linear.recoding_renyi(*constants, delete_steps=plan.delete_steps)
+    stays = linear.recoding_renyi(*constants, present_steps=plan.delete_steps)
     blind, one_look = plan.certificate(observed=()), plan.certificate(observed=(0,))
     assert blind.eps_dd_request < 1e-3 < 0.5 < goes <= one_look.eps_dd_request
     assert blind.eps_dp_request < stays <= one_look.eps_dp_request
@@ -457,8 +457,8 @@ def test_accountants_without_intervals_cover_a_listed_look_as_an_unlisted_one(ac
         accountant=accountant,
     )
     constants = (2, 1.0, 1.0, plan.noise_variance, 100, 0.1, plan.learn_steps)
-    stays = linear.recoding_renyi(*constants, plan.delete_steps, 0)
-    goes = linear.recoding_renyi(*constants, 0, plan.delete_steps)
+    stays = linear.recoding_renyi(*constants, present_steps=plan.delete_steps)
+    goes = linear.recoding_renyi(*constants, delete_steps=plan.delete_steps)
     listed, counted = plan.certificate(observed=(0,)), plan.certificate(1)
     assert stays <= listed.eps_dp_request == counted.eps_dp_request
     assert goes <= listed.eps_dd_request == counted.eps_dd_request

@@ -77,11 +77,12 @@ def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[A
     plan = certified.plan
     numbers = (order, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
     start = plan.init_variance
-    learned = float(law.renyi(*numbers, plan.learn_steps, 0, start))
-    deleted = float(law.renyi(*numbers, plan.learn_steps, plan.delete_steps, start))
+    learned = float(law.renyi(*numbers, plan.learn_steps, init_variance=start))
+    gone: dict = {"delete_steps": plan.delete_steps, "init_variance": start}
+    deleted = float(law.renyi(*numbers, plan.learn_steps, **gone))
     # Given the release before it, each further one starts from a fixed point.
-    joint = learned + REQUESTS * float(law.renyi(*numbers, plan.delete_steps, 0))
-    recoded = law.recoding_renyi(*numbers, plan.learn_steps, 0, plan.delete_steps, start)
+    joint = learned + REQUESTS * float(law.renyi(*numbers, plan.delete_steps))
+    recoded = law.recoding_renyi(*numbers, plan.learn_steps, **gone)
     one = _known(scores.likelihood_ratio(lambda table: table[:, 0]))
     every = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, len(last))))
     claim = certified.claim
