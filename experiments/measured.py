@@ -17,7 +17,7 @@ def columns(name: str, estimates: Sequence[Estimate]) -> dict[str, np.ndarray]:
 
 
 def from_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """`columns` of an attack's rows (`dd_jax.attacks.attack.row`), and `name exact`."""
+    """`columns` of an attack's rows (`dd_jax.attacks.base.row`), and `name exact`."""
     keys = {"": "success", " low": "low", " high": "high", " exact": "exact"}
     return {
         f"{name}{end}": np.array([np.nan if row[key] is None else row[key] for row in rows], float)

@@ -9,7 +9,7 @@ import JAX: an attack's file is imported when the attack is asked for.
 import importlib
 from collections.abc import Iterator, Mapping
 
-from dd_jax.attacks.attack import Attack, AttackResult
+from dd_jax.attacks.base import Attack, AttackResult
 from dd_jax.claims import Claim, Finding
 from dd_jax.errors import InputError
 from dd_jax.intervals import Estimate

@@ -22,15 +22,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks, losses
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Picture,
-    RenyiSettings,
-    exact_law,
-    row,
-    setting,
-)
+from dd_jax.attacks.base import Attack, AttackResult, Picture, RenyiSettings, exact_law, number, row
 from dd_jax.attacks.game import first_release, play
 from dd_jax.attacks.separation import FEWEST_SAMPLES, midpoint_event
 from dd_jax.audit.samples import Outcome, Stage, two_worlds
@@ -74,8 +66,8 @@ ROUNDING_OF_BUDGETS = 1e-9
 class NoisyGDSettings(RenyiSettings):
     """n records; half of the seeds fit the shadow test."""
 
-    seeds: int = setting(2_000, checks.whole, least=FEWEST_SAMPLES)
-    n: int = setting(20, checks.whole, least=5, most=MOST_RECORDS)
+    seeds: int = number(2_000, checks.whole, least=FEWEST_SAMPLES)
+    n: int = number(20, checks.whole, least=5, most=MOST_RECORDS)
 
 
 # The battlefield: what is learned, which requesters, what the adversary is shown.

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dd_jax import checks
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, RenyiSettings, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, RenyiSettings, number
 from dd_jax.attacks.separation import FEWEST_SAMPLES, Separation, separate
 from dd_jax.audit.samples import Outcome, Stage, one_run, two_worlds
 from dd_jax.claims import Claim, Finding
@@ -52,9 +52,9 @@ LEARNED, DELETED = "after learning", "after deletion"
 class ClippingSettings(RenyiSettings):
     """n records, among which float32 must tell one; half of the seeds fit the test."""
 
-    seeds: int = setting(4_000, checks.whole, least=FEWEST_SAMPLES)
+    seeds: int = number(4_000, checks.whole, least=FEWEST_SAMPLES)
     confidence: float = 1 - 1e-6
-    n: int = setting(100_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
+    n: int = number(100_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
 
 
 class Records(NamedTuple):

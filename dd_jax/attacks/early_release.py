@@ -21,15 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Picture,
-    PlanSettings,
-    exact_law,
-    row,
-    setting,
-)
+from dd_jax.attacks.base import Attack, AttackResult, Picture, PlanSettings, exact_law, number, row
 from dd_jax.audit.bounds import coin_divergence
 from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
@@ -57,8 +49,8 @@ SEEN, BLIND = "a bit of φ_0", "a coin"
 class EarlySettings(PlanSettings):
     """n records; of the seeds only those count whose bit is set."""
 
-    seeds: int = setting(20_000, checks.whole, least=FEWEST_SEEDS)
-    n: int = setting(20_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
+    seeds: int = number(20_000, checks.whole, least=FEWEST_SEEDS)
+    n: int = number(20_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
     eps_dd: float = 0.3
 
 

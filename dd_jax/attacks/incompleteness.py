@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, Settings, exact_law, number, row
 from dd_jax.attacks.game import first_release, play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
@@ -33,7 +33,7 @@ ANSWER, ANSWER_IF_EMPTY = -1.0, -2.0
 class RecordsSettings(Settings):
     """n records."""
 
-    n: int = setting(10, checks.whole, least=2)
+    n: int = number(10, checks.whole, least=2)
 
 
 def learn(key: Array, database: Array) -> Array:

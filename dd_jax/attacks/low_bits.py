@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PyTree
 from scipy import special
 
 from dd_jax import checks
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, PlanSettings, row, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, PlanSettings, number, row
 from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem, gradient
@@ -57,9 +57,9 @@ class LowBitsSettings(PlanSettings):
     """n records; releases that are seen of a deleted one."""
 
     seeds: int = 400
-    n: int = setting(100, checks.whole, least=10, most=10_000)
+    n: int = number(100, checks.whole, least=10, most=10_000)
     eps_dd: float = 0.5
-    releases: int = setting(10, checks.whole, least=2, most=64)
+    releases: int = number(10, checks.whole, least=2, most=64)
 
 
 # What float32 noise can be: the 2²³ values of `jax.random.normal`, and a step's own rounding.

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dd_jax import checks
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, Settings, exact_law, number, row
 from dd_jax.attacks.game import first_release, play, retraining
 from dd_jax.audit.samples import Outcome, Stage, trials
 from dd_jax.claims import Claim, Finding
@@ -34,7 +34,7 @@ MOST_RECORDS = 1_000_001
 class MedianSettings(Settings):
     """n records; the owner of the median deletes it at request i = `step`, at the latest."""
 
-    n: int = setting(101, checks.whole, least=5, most=MOST_RECORDS)
+    n: int = number(101, checks.whole, least=5, most=MOST_RECORDS)
     step: int = 12
 
     def __post_init__(self):

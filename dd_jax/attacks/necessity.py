@@ -20,15 +20,7 @@ from jaxtyping import Array
 from scipy import special
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Picture,
-    RenyiSettings,
-    exact_law,
-    row,
-    setting,
-)
+from dd_jax.attacks.base import Attack, AttackResult, Picture, RenyiSettings, exact_law, number, row
 from dd_jax.attacks.game import play
 from dd_jax.audit.samples import PostDeletionView, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
@@ -51,8 +43,8 @@ class NecessitySettings(RenyiSettings):
     """n records, and ε of one release."""
 
     seeds: int = 20_000
-    n: int = setting(10, checks.whole, least=2, most=MOST_RECORDS)
-    epsilon: float = setting(4.0, checks.positive)
+    n: int = number(10, checks.whole, least=2, most=MOST_RECORDS)
+    epsilon: float = number(4.0, checks.positive)
 
 
 def noise_scale(n: int, order: float, epsilon: float) -> float:

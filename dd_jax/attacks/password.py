@@ -17,15 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Picture,
-    RenyiSettings,
-    exact_law,
-    row,
-    setting,
-)
+from dd_jax.attacks.base import Attack, AttackResult, Picture, RenyiSettings, exact_law, number, row
 from dd_jax.attacks.game import play
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
@@ -43,8 +35,8 @@ LEARNED, READY, DONE = 0, 1, 2
 class PasswordSettings(RenyiSettings):
     """n records and M passwords."""
 
-    n: int = setting(10, checks.whole, least=2)
-    passwords: int = setting(1_000, checks.whole, least=2)
+    n: int = number(10, checks.whole, least=2)
+    passwords: int = number(1_000, checks.whole, least=2)
 
 
 class Model(NamedTuple):

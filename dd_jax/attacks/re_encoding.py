@@ -19,15 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dd_jax import checks
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Picture,
-    PlanSettings,
-    exact_law,
-    row,
-    setting,
-)
+from dd_jax.attacks.base import Attack, AttackResult, Picture, PlanSettings, exact_law, number, row
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding
@@ -55,7 +47,7 @@ class GroupSettings(PlanSettings):
     """k members of a group leave."""
 
     seeds: int = 2_000
-    group: int = setting(20, checks.whole, least=1, most=MOST_GROUP)
+    group: int = number(20, checks.whole, least=1, most=MOST_GROUP)
     l2: float = 0.05
 
 

@@ -20,15 +20,7 @@ from jaxtyping import Array
 from scipy import integrate, stats
 
 from dd_jax import checks, losses
-from dd_jax.attacks.attack import (
-    Attack,
-    AttackResult,
-    Picture,
-    RenyiSettings,
-    exact_law,
-    row,
-    setting,
-)
+from dd_jax.attacks.base import Attack, AttackResult, Picture, RenyiSettings, exact_law, number, row
 from dd_jax.attacks.game import play
 from dd_jax.attacks.separation import renyi_lower_bound
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, one_run, two_worlds
@@ -59,9 +51,9 @@ class RecodingSettings(RenyiSettings):
     """n records, releases after the recoding, and ε_dp."""
 
     seeds: int = 20_000
-    n: int = setting(20, checks.whole, least=5, most=MOST_RECORDS)
-    releases: int = setting(8, checks.whole, least=1, most=MOST_RELEASES)
-    epsilon: float = setting(1.0, checks.positive, most=LARGEST_EPSILON)
+    n: int = number(20, checks.whole, least=5, most=MOST_RECORDS)
+    releases: int = number(8, checks.whole, least=1, most=MOST_RELEASES)
+    epsilon: float = number(1.0, checks.positive, most=LARGEST_EPSILON)
 
 
 def make_plan(n: int, order: float, epsilon: float) -> Plan:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from dd_jax import checks
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, Settings, exact_law, number, row
 from dd_jax.attacks.game import Adversary, play
 from dd_jax.audit.samples import Stage, two_worlds
 from dd_jax.claims import Claim, Finding
@@ -50,10 +50,10 @@ class CountSettings(Settings):
     """n records, the request i = `step` of the deletion, releases seen from it on, ε of each."""
 
     seeds: int = 2_000
-    n: int = setting(100, checks.whole, least=2, most=MOST_RECORDS)
-    step: int = setting(1, checks.whole, least=1, most=LAST_STEP)
-    releases: int = setting(3_000, checks.whole, least=1, most=MOST_RELEASES)
-    epsilon: float = setting(1.0, checks.within, low=SMALLEST_EPSILON, high=LARGEST_EPSILON)
+    n: int = number(100, checks.whole, least=2, most=MOST_RECORDS)
+    step: int = number(1, checks.whole, least=1, most=LAST_STEP)
+    releases: int = number(3_000, checks.whole, least=1, most=MOST_RELEASES)
+    epsilon: float = number(1.0, checks.within, low=SMALLEST_EPSILON, high=LARGEST_EPSILON)
 
     @property
     def num_requests(self) -> int:

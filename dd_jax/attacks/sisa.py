@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from dd_jax import checks
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, Settings, exact_law, number, row
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
@@ -42,8 +42,8 @@ class ShardSettings(Settings):
     """Shards of SISA, and the noise multiplier of the private ones."""
 
     seeds: int = 300
-    shards: int = setting(6, checks.whole, least=2)
-    noise: float = setting(8.0, checks.positive)
+    shards: int = number(6, checks.whole, least=2)
+    noise: float = number(8.0, checks.positive)
 
     def __post_init__(self):
         super().__post_init__()

@@ -21,7 +21,7 @@ from jaxtyping import Array
 from scipy import stats
 
 from dd_jax import checks, noisy_gd
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, PlanSettings, row, setting
+from dd_jax.attacks.base import Attack, AttackResult, Picture, PlanSettings, number, row
 from dd_jax.claims import Claim, Finding
 from dd_jax.databases import counted
 from dd_jax.ensemble import over_seeds
@@ -43,7 +43,7 @@ DRIFT_FIRST, LIBRARY = "θ - ηg, then noise", "the library's step"
 class StallSettings(PlanSettings):
     """n records, and budgets that take many small steps; the seeds show a deviation."""
 
-    seeds: int = setting(4_000, checks.whole, least=FEWEST_SEEDS)
+    seeds: int = number(4_000, checks.whole, least=FEWEST_SEEDS)
     n: int = 100_000
     l2: float = 1e-4
     eps_dd: float = 1e-4

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dd_jax.attacks.attack import Attack, AttackResult, Picture, Settings, exact_law, row
+from dd_jax.attacks.base import Attack, AttackResult, Picture, Settings, exact_law, row
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
 from dd_jax.claims import Claim, Finding

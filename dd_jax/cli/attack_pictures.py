@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dd_jax.attacks import AttackResult, find
-from dd_jax.attacks.attack import Picture
+from dd_jax.attacks.base import Picture
 from dd_jax.cli import style
 from dd_jax.errors import InputError
 

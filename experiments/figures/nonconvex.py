@@ -186,46 +186,36 @@ class CertifiedRun(NamedTuple):
     """A run at the paper's step size, at which every bound holds.
 
     Attributes:
-        n, dim, order, eps_dd: what the steps were chosen for.
+        problem, eps_dd: what the steps were chosen for.
         noise_variance: σ². step_size: η, the largest that the paper allows.
         learn_steps, delete_steps: the paper's.
     """
 
-    n: int
-    dim: int
-    order: float
+    problem: nonconvex.Bounded
     eps_dd: float
     noise_variance: float
     step_size: float
     learn_steps: int
     delete_steps: int
 
-    @property
-    def _problem(self) -> nonconvex.Bounded:
-        return _bounded(self.n, self.dim, self.order)
-
     def bound(self, form: str, learn_steps, delete_steps, request: int):
         """Bound on R_q to the Gibbs law after learning (request 0) or one deletion (1)."""
         run = (self.noise_variance, self.step_size, learn_steps, delete_steps)
-        return nonconvex.PROOFS[form].deletion(self._problem, *run, request=request)
+        return nonconvex.PROOFS[form].deletion(self.problem, *run, request=request)
 
     def steps(self, form: str) -> tuple[float, float]:
         """(K_L, K_U) that a form needs for its budget at this step size."""
         run = (self.noise_variance, self.eps_dd, self.step_size)
-        found = nonconvex.PROOFS[form].settings(self._problem, *run)
+        found = nonconvex.PROOFS[form].settings(self.problem, *run)
         return max(1.0, found.learn_steps), max(1.0, found.delete_steps)
-
-
-def _bounded(n: int, dim: int, order: float) -> nonconvex.Bounded:
-    """The problem as the bounds take it."""
-    return nonconvex.Bounded(order, LIPSCHITZ, L2, SMOOTHNESS, BOUND, n, dim)
 
 
 def certified_run(n: int, dim: int, order: float, eps_dd: float, noise: float) -> CertifiedRun:
     """The paper's step size and steps for a deletion budget."""
-    found = nonconvex.settings_nonconvex_paper(_bounded(n, dim, order), noise, eps_dd)
+    problem = nonconvex.Bounded(order, LIPSCHITZ, L2, SMOOTHNESS, BOUND, n, dim)
+    found = nonconvex.settings_nonconvex_paper(problem, noise, eps_dd)
     steps = int(found.learn_steps), int(found.delete_steps)
-    return CertifiedRun(n, dim, order, eps_dd, noise, found.step_size, *steps)
+    return CertifiedRun(problem, eps_dd, noise, found.step_size, *steps)
 
 
 def divergences(run: CertifiedRun, snapshots: int) -> dict[str, np.ndarray]:
@@ -237,9 +227,9 @@ def divergences(run: CertifiedRun, snapshots: int) -> dict[str, np.ndarray]:
         the first axis "models", "laws" while learning and the "Gibbs" law that they tend to.
     """
     learn, delete = _spread(run.learn_steps, snapshots), _spread(run.delete_steps, snapshots)
-    parts = [
-        along_axis(run, make_axis(run.n, run.dim, j), j == 0, learn, delete) for j in range(run.dim)
-    ]
+    n, dim = int(run.problem.n), int(run.problem.dim)
+    axes = [make_axis(n, dim, place) for place in range(dim)]
+    parts = [along_axis(run, axis, j == 0, learn, delete) for j, axis in enumerate(axes)]
     exact = {name: np.sum([part[0][name] for part in parts], axis=0) for name in parts[0][0]}
     return {"learn steps": learn, "delete steps": delete} | exact | parts[0][1]
 
@@ -264,7 +254,7 @@ def along_axis(
 
     def apart(first: list[oracle.Density], others) -> np.ndarray:
         pairs = zip(first, others, strict=True)
-        return np.array([oracle.renyi(run.order, p, other) for p, other in pairs])
+        return np.array([oracle.renyi(run.problem.order, p, other) for p, other in pairs])
 
     risks = (axis.excess_risk(learned[0][-1]), edited.excess_risk(deleted[0][-1]))
     found = {
@@ -296,7 +286,7 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
         found[f"learning, {form}"] = run.bound(form, learn, 1, 0)
         found[f"deletion, {form}"] = run.bound(form, run.learn_steps, delete, 1)
         found[f"steps, {form}"] = np.array(run.steps(form))
-    numbers = (run.noise_variance, run.n, run.step_size)
+    numbers = (run.noise_variance, config.n, run.step_size)
     descent = convex.Descent(config.order, LIPSCHITZ, L2, SMOOTHNESS, *numbers)
     found["learning, run sum"] = convex.privacy_lipschitz(descent, learn)
     steps = (run.learn_steps, run.delete_steps)

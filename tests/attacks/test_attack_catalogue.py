@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from dd_jax.attacks import ATTACKS, AttackResult, Claim, Estimate, Finding, find
-from dd_jax.attacks.attack import exact_law, row
+from dd_jax.attacks.base import exact_law, row
 from dd_jax.errors import InputError
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs" / "attacks"

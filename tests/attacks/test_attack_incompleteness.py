@@ -7,7 +7,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.attacks import find, incompleteness
-from dd_jax.attacks.attack import row
+from dd_jax.attacks.base import row
 from dd_jax.errors import InputError
 from dd_jax.intervals import advantages, clopper_pearson
 

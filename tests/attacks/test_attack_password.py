@@ -7,7 +7,7 @@ import pytest
 from problems import deleting
 
 from dd_jax.attacks import find, password
-from dd_jax.attacks.attack import row
+from dd_jax.attacks.base import row
 from dd_jax.errors import InputError
 from dd_jax.guarantees.inference import advantage_soundness
 from dd_jax.intervals import Estimate, clopper_pearson

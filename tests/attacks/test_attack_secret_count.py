@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 import dd_jax as dd
 from dd_jax.attacks import find, secret_count
-from dd_jax.attacks.attack import row
+from dd_jax.attacks.base import row
 from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.errors import InputError
 from dd_jax.intervals import advantage

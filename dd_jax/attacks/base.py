@@ -21,7 +21,7 @@ MOST_SEEDS = 10_000_000
 LARGEST_NUMBER = 2**31 - 1
 
 
-def setting(default: float, check: Callable[..., Any], **limits: float) -> Any:
+def number(default: float, check: Callable[..., Any], **limits: float) -> Any:
     """A field of `Settings`: its default, and the validator of `dd_jax.checks` for it."""
     return field(default=default, metadata={"check": functools.partial(check, **limits)})
 
@@ -57,7 +57,7 @@ class Settings:
 class RenyiSettings(Settings):
     """Settings of an attack on a Rényi divergence: also its order q."""
 
-    order: float = setting(2.0, lambda name, value: checks.order(value))
+    order: float = number(2.0, lambda name, value: checks.order(value))
 
 
 @dataclass(frozen=True, kw_only=True)
