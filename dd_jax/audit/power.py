@@ -28,22 +28,6 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 from dd_jax.intervals import Estimate, check_confidence, lower_limit, proportion, upper_limit
 
-# Each bound with the name of its parameter.
-METHODS: dict[str, tuple[Callable, str | None]] = {
-    "advantage": (bounds.advantage, None),
-    "hockey_stick": (bounds.hockey_stick, "epsilon"),
-    "epsilon_at": (bounds.epsilon_at, "delta"),
-    "gaussian_mu": (bounds.gaussian_mu, None),
-    "renyi_binary": (bounds.renyi_binary, "order"),
-    "renyi_bins": (bounds.renyi_bins, "order"),
-    "renyi_variational": (bounds.renyi_variational, "order"),
-}
-OF_MANY_EVENTS = ("renyi_bins", "renyi_variational")
-REPLAYED = METHODS | {
-    f"{name}, independent arms": (functools.partial(bound, independent=True), parameter)
-    for name, (bound, parameter) in METHODS.items()
-    if name not in OF_MANY_EVENTS
-}
 DEFAULTS = {"epsilon": 0.5, "delta": 0.01, "order": 2.0}
 # The interval around a rate is wide enough that a correct table of this size is rarely accused.
 RATE_CONFIDENCE = 0.999
@@ -52,6 +36,76 @@ REACH = 7.0
 _MOST_COUNTS = 101
 _NEVER = 1e-12
 _CANDIDATES, _DRAWS, _DRAWS_OF_BINS = 96, 32, 8
+
+
+class Method(NamedTuple):
+    """A bound and what is known of it.
+
+    Attributes:
+        bound: `(*scores, confidence=) -> LowerBound`, and its parameter.
+        parameter: its name: "order", "epsilon" or "delta"; None where there is none.
+        truth: `(μ, parameter)` to what is bounded, between N(μ, 1) and N(0, 1).
+        value: `(P(E), Q(E), parameter)` to what one event shows of it; None for many events.
+    """
+
+    bound: Callable
+    parameter: str | None
+    truth: Callable[[float, Any], float]
+    value: Callable | None
+
+
+def _both_ways(value: Callable, name: str) -> Callable:
+    """An event's value or its complement's with the arms exchanged, whichever is larger."""
+    return lambda likely, unlikely, number: bounds.both_or_one(
+        functools.partial(value, **{name: number}), both_ways=True
+    )(likely, unlikely)
+
+
+def _renyi_truth(mu: float, order: float) -> float:
+    return float(renyi.renyi_from_gdp(order, mu))
+
+
+METHODS = {
+    "advantage": Method(
+        bounds.advantage,
+        None,
+        lambda mu, _: float(renyi.advantage_from_gdp(mu)),
+        lambda likely, unlikely, _: bounds.difference(likely, unlikely),
+    ),
+    "hockey_stick": Method(
+        bounds.hockey_stick,
+        "epsilon",
+        lambda mu, epsilon: float(renyi.gdp_delta(mu, epsilon)),
+        _both_ways(bounds.excess_mass, "epsilon"),
+    ),
+    "epsilon_at": Method(
+        bounds.epsilon_at,
+        "delta",
+        lambda mu, delta: float(renyi.gdp_epsilon(mu, delta)),
+        _both_ways(bounds.log_excess_ratio, "delta"),
+    ),
+    "gaussian_mu": Method(
+        bounds.gaussian_mu,
+        None,
+        lambda mu, _: float(mu),
+        lambda likely, unlikely, _: bounds.normal_shift(likely, unlikely),
+    ),
+    "renyi_binary": Method(
+        bounds.renyi_binary,
+        "order",
+        _renyi_truth,
+        lambda likely, unlikely, order: bounds.coin_divergence(likely, unlikely, order=order),
+    ),
+    "renyi_bins": Method(bounds.renyi_bins, "order", _renyi_truth, None),
+    "renyi_variational": Method(bounds.renyi_variational, "order", _renyi_truth, None),
+}
+REPLAYED = METHODS | {
+    f"{name}, independent arms": method._replace(
+        bound=functools.partial(method.bound, independent=True)
+    )
+    for name, method in METHODS.items()
+    if method.value is not None
+}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -91,7 +145,8 @@ def detectable(
     fit_seeds = seeds if fit_seeds is None else fit_seeds
     checks.whole("seeds", seeds, least=2)
     checks.whole("fit_seeds", fit_seeds, least=1)
-    gate = _gate(method, order, epsilon, delta, independent)
+    number = _parameter(method, {"order": order, "epsilon": epsilon, "delta": delta})
+    gate = _reference_gate(method, number, independent)
     if one_event and gate.value is not None:
         return _detectable_coins(gate.value, claim, (seeds, seeds), confidence, power, independent)
 
@@ -102,7 +157,7 @@ def detectable(
         return float(np.average(chances, weights=list(chosen.values()))) - power
 
     mu = _least_root(surplus)
-    return float(gate.truth(mu)) if np.isfinite(mu) else np.inf
+    return METHODS[method].truth(mu, number) if np.isfinite(mu) else np.inf
 
 
 def _detectable_coins(value, claim, sizes, confidence, power, independent) -> float:
@@ -154,69 +209,52 @@ def _reference(
     return tails.View(thresholds, *arms, *sizes), drawn
 
 
-class _Gate(NamedTuple):
+def _parameter(method: str, given: dict[str, float | None]) -> Any:
+    """The number that the method needs, checked; None for a method without one."""
+    if method not in METHODS:
+        raise InputError(f"method = {method!r}; choose from {', '.join(METHODS)}.")
+    name = METHODS[method].parameter
+    if name is None:
+        return None
+    if given[name] is None:
+        raise InputError(f"the power of {method!r} needs {name}; give {name}=….")
+    check = {"order": checks.order, "delta": checks.delta}.get(name)
+    return float(check(given[name]) if check else checks.nonnegative(name, given[name]))
+
+
+class _ReferenceGate(NamedTuple):
     """How one bound fares against the reference pair.
 
     Attributes:
         choose: `(what part A shows, confidence)` to what the bound takes from it, hashable.
         chance: `(that choice, the truth, claim, confidence)` to the probability, over part B, that
             the claim is refuted.
-        truth: μ to the quantity that is bounded.
         draws: of part A; fewer where choosing takes long.
         value: of one event, for bounds from one.
     """
 
     choose: Callable[..., Hashable]
     chance: Callable[..., float]
-    truth: Callable[[float], float]
     draws: int = _DRAWS
     value: Callable | None = None
 
 
-def _gate(method: str, order, epsilon, delta, independent: bool) -> _Gate:
-    if method not in METHODS:
-        raise InputError(f"method = {method!r}; choose from {', '.join(METHODS)}.")
-    if method.startswith("renyi"):
-        order = _needed(method, "order", order, checks.order)
-        truth = functools.partial(renyi.renyi_from_gdp, order)
-        if method == "renyi_bins":
-            kernel = (
-                functools.partial(_choose_bins, order=order),
-                functools.partial(_bins_chance, order=order),
-            )
-            return _Gate(*kernel, truth, _DRAWS_OF_BINS)
-        if method == "renyi_variational":
-            return _Gate(
-                functools.partial(_choose_critic, order=order),
-                functools.partial(_critic_chance, order=order),
-                truth,
-            )
-        value = functools.partial(bounds.coin_divergence, order=order)
-    elif method == "hockey_stick":
-        epsilon = _needed(
-            method, "epsilon", epsilon, functools.partial(checks.nonnegative, "epsilon")
+def _reference_gate(method: str, number: Any, independent: bool) -> _ReferenceGate:
+    of_event = METHODS[method].value
+    if of_event is None:
+        bins = method == "renyi_bins"
+        choose, chance = (_choose_bins, _bins_chance) if bins else (_choose_critic, _critic_chance)
+        draws = _DRAWS_OF_BINS if bins else _DRAWS
+        return _ReferenceGate(
+            functools.partial(choose, order=number), functools.partial(chance, order=number), draws
         )
-        truth = functools.partial(renyi.gdp_delta, epsilon=epsilon)
-        one_way = functools.partial(bounds.excess_mass, epsilon=epsilon)
-        value = bounds.both_or_one(one_way, both_ways=True)
-    elif method == "epsilon_at":
-        delta = _needed(method, "delta", delta, checks.delta)
-        truth = functools.partial(renyi.gdp_epsilon, delta=delta)
-        one_way = functools.partial(bounds.log_excess_ratio, delta=delta)
-        value = bounds.both_or_one(one_way, both_ways=True)
-    elif method == "gaussian_mu":
-        truth, value = float, bounds.normal_shift
-    else:
-        truth, value = renyi.advantage_from_gdp, bounds.difference
+
+    def value(likely, unlikely):
+        return of_event(likely, unlikely, number)
+
     choose = functools.partial(_choose_event, value=value)
     chance = functools.partial(_event_chance, value=value, independent=independent)
-    return _Gate(choose, chance, truth, value=value)
-
-
-def _needed(method: str, name: str, value, check: Callable) -> float:
-    if value is None:
-        raise InputError(f"the power of {method!r} needs {name}; give {name}=….")
-    return float(check(value))
+    return _ReferenceGate(choose, chance, value=value)
 
 
 # --- one event ------------------------------------------------------------------------------------
@@ -351,7 +389,7 @@ def shifted_normals(mu: float) -> KnownPair:
         noise = np.asarray(stats.norm.rvs(size=(2, *shape), random_state=seed))
         return np.sinh(3 * (noise[0] + mu)), np.sinh(3 * noise[1])
 
-    return KnownPair(draw, lambda method, parameter: _normal_truth(mu, method, parameter))
+    return KnownPair(draw, lambda method, parameter: METHODS[method].truth(mu, parameter))
 
 
 def atoms(present, absent) -> KnownPair:
@@ -481,7 +519,7 @@ def _check(method: str, pair: str, replays: int) -> None:
 def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:
     """(the truth, the bound in every replay)."""
     replays, fit_seeds, seeds = sizes
-    bound, name = REPLAYED[method]
+    bound, name, *_ = REPLAYED[method]
     setting = {} if name is None else {name: DEFAULTS[name]}
     truth = PAIRS[pair].truth(method.split(",")[0], DEFAULTS.get(name or "", 0.0))
     present, absent = PAIRS[pair].draw((replays, fit_seeds + seeds), seed)
@@ -517,28 +555,11 @@ def _exact_law_row(replays: int, seeds: int, confidence: float, seed: int) -> Ro
     return _row("gaussian_law", pair, 0.0, np.array(refuted, dtype=float), confidence)
 
 
-def _normal_truth(mu: float, method: str, parameter: float) -> float:
-    if method.startswith("renyi"):
-        return float(renyi.renyi_from_gdp(parameter, mu))
-    return {
-        "advantage": lambda: float(renyi.advantage_from_gdp(mu)),
-        "hockey_stick": lambda: float(renyi.gdp_delta(mu, parameter)),
-        "epsilon_at": lambda: float(renyi.gdp_epsilon(mu, parameter)),
-        "gaussian_mu": lambda: mu,
-    }[method]()
-
-
 def _atomic_truth(laws: np.ndarray, method: str, parameter: float) -> float:
     """Exact, by the tails: with a growing ratio no other event is better."""
     if method.startswith("renyi"):
         total = np.sum(laws[0] ** parameter * laws[1] ** (1 - parameter))
         return float(np.log(total) / (parameter - 1))
-    likely, unlikely = np.cumsum(laws[:, :0:-1], axis=1)
-    both = np.concatenate([[likely, unlikely], [1 - unlikely, 1 - likely]], axis=1)
-    values = {
-        "advantage": lambda: likely - unlikely,
-        "hockey_stick": lambda: bounds.excess_mass(*both, epsilon=parameter),
-        "epsilon_at": lambda: bounds.log_excess_ratio(*both, delta=parameter),
-        "gaussian_mu": lambda: bounds.normal_shift(likely, unlikely),
-    }[method]()
-    return max(float(np.max(values)), 0.0)
+    value = METHODS[method].value
+    assert value is not None
+    return max(float(np.max(value(*np.cumsum(laws[:, :0:-1], axis=1), parameter))), 0.0)

@@ -198,7 +198,7 @@ def _list(config: Config) -> int:
                 "name": setting.name,
                 "summary": setting.summary,
                 "seeds": known.DEFAULT_SEEDS[setting.name],
-                "claims": {case.name: case.words for case in setting.cases},
+                "claims": {case.name: case.words for case in setting.audited},
             }
             for setting in settings
         ]
@@ -206,7 +206,7 @@ def _list(config: Config) -> int:
         return 0
     for setting in settings:
         print(f"{setting.name}: {setting.summary}")
-        for case in setting.cases:
+        for case in setting.audited:
             print(f"    {case.name:<20}  {case.words}")
     return 0
 

@@ -127,7 +127,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
         for found in judged:
             row = found.to_dict() | {"refuted": found.verdict.refuted}
             numbers = [math.nan if row[key] is None else row[key] for key in NUMBERS]
-            results[f"{name}: {found.case.words}"] = np.array(numbers, np.float64)
+            results[f"{name}: {found.audited.words}"] = np.array(numbers, np.float64)
     climb_key, mutant_key = (jax.random.fold_in(key, len(settings) + k) for k in range(2))
     results |= climb(climb_key, config, settings["linear"], runner)
     return results | mutants(mutant_key, config, runner)
@@ -144,7 +144,7 @@ def climb(
     each = simultaneous(config.confidence, len(CLIMBING) * len(sizes))
     results = {"climb seeds": np.array(sizes)}
     keep, say = Keep(runner.folder), runner.say
-    for place, case in enumerate(c for c in setting.cases if c.name in CLIMBING):
+    for place, case in enumerate(c for c in setting.audited if c.name in CLIMBING):
         case_key = jax.random.fold_in(key, place)
         pool = audits.sample(setting, case.interaction, case_key, max(sizes), keep, say)
         judged = [

@@ -476,7 +476,7 @@ def audit_setting(curated: Curated, config: Any) -> AuditSetting:
 
 def _as_numbers(judged: audits.Judged, delta: float) -> Audited:
     """Read from a verdict; its bound is one on μ (`through_mu`)."""
-    certified, audited = judged.case.claim.claimed, judged.numbers.lower_bound.value
+    certified, audited = judged.audited.claim.claimed, judged.numbers.lower_bound.value
     certified_mu, audited_mu = (math.sqrt(2 * eps / ORDER) for eps in (certified, audited))
     caught = judged.verdict.detectable
     return Audited(

@@ -33,7 +33,7 @@ def test_the_replays_notice_a_bound_that_is_too_high(monkeypatch):
         arms = (test_present, test_absent) * 2
         return bounds.advantage(*arms, confidence=0.3)
 
-    monkeypatch.setitem(REPLAYED, "advantage", (careless, None))
+    monkeypatch.setitem(REPLAYED, "advantage", REPLAYED["advantage"]._replace(bound=careless))
     assert coverage("advantage", "equal", replays=300).low > 0.05
 
 
@@ -44,7 +44,7 @@ def test_the_estimate_is_an_exact_proportion(monkeypatch):
         found = bounds.advantage(*parts, confidence=confidence)
         return found._replace(value=1.0 if next(alarms) else 0.0)
 
-    monkeypatch.setitem(REPLAYED, "advantage", (every_other, None))
+    monkeypatch.setitem(REPLAYED, "advantage", REPLAYED["advantage"]._replace(bound=every_other))
     found = coverage("advantage", "shift, R₂ = 1", replays=40)
     assert (found.value, found.low, found.high) == (0.5, *clopper_pearson(20, 40, 0.95))
 
@@ -55,7 +55,7 @@ def test_what_is_no_number_is_a_false_alarm(monkeypatch):
     def broken(*parts, confidence):
         return bounds.advantage(*parts, confidence=confidence)._replace(value=next(values))
 
-    monkeypatch.setitem(REPLAYED, "advantage", (broken, None))
+    monkeypatch.setitem(REPLAYED, "advantage", REPLAYED["advantage"]._replace(bound=broken))
     assert coverage("advantage", "shift, R₂ = 1", replays=4).value == 0.5
 
 
@@ -83,7 +83,7 @@ def test_the_truth_of_atoms_by_hand(method, parameter, expected):
 
 
 def test_the_truth_of_atoms_is_what_very_many_seeds_approach():
-    for method, (bound, name) in REPLAYED.items():
+    for method, (bound, name, *_) in REPLAYED.items():
         setting = {} if name is None else {name: power.DEFAULTS[name]}
         truth = PAIRS["three atoms"].truth(method.split(",")[0], setting.get(name, 0.0))
         counts = np.array([3, 3, 4]) * 10**5, np.array([5, 3, 2]) * 10**5
@@ -109,7 +109,7 @@ def test_the_table_tells_sound_bounds_from_a_plug_in(monkeypatch):
 
     for name in set(REPLAYED) - {"advantage"}:
         monkeypatch.delitem(REPLAYED, name)
-    monkeypatch.setitem(REPLAYED, "advantage", (plug_in, None))
+    monkeypatch.setitem(REPLAYED, "advantage", REPLAYED["advantage"]._replace(bound=plug_in))
     rows = power.table(replays=40, seeds=400)
     unsound = {row.pair for row in rows if not row.sound}
     assert {"equal", "shift, R₂ = 1"} <= unsound

@@ -22,7 +22,7 @@ def test_growth_is_that_of_audits_of_the_first_seeds():
     key, runner = jax.random.key(3), Runner()
     linear = find("linear", 2.0)
     found = audit_power.climb(key, CONFIG, linear, runner)
-    (case,) = [case for case in linear.cases if case.name == "deletion-1"]
+    (case,) = [case for case in linear.audited if case.name == "deletion-1"]
     case_key = jax.random.fold_in(key, 1)
     pool = audits.sample(linear, "deleted", case_key, 2_000, Keep(None), runner.say)
     for place, size in enumerate(CONFIG.climb_seeds):

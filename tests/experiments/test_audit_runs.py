@@ -45,11 +45,11 @@ def judged(linear, said):
     found = audits.run(
         linear, jax.random.key(LUCKY), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
     )
-    return {one.case.name: one for one in found}
+    return {one.audited.name: one for one in found}
 
 
 def test_exact_and_certified_numbers_of_the_linear_setting(linear):
-    cases = {case.name: case for case in linear.cases}
+    cases = {case.name: case for case in linear.audited}
     assert cases["dp"].exact == pytest.approx(1, rel=1e-5)
     assert cases["deletion-1"].exact == pytest.approx(0.1, rel=1e-5)
     assert linear.plan.delete_steps == audit_linear.DELETE_STEPS
@@ -57,7 +57,7 @@ def test_exact_and_certified_numbers_of_the_linear_setting(linear):
     kept = (1 - linear.plan.step_size) ** linear.plan.delete_steps
     joint = 1 + 3 * (1 - kept) / (1 + kept)
     assert cases["dp-joint"].exact == pytest.approx(joint, rel=1e-4)
-    for case in linear.cases:
+    for case in linear.audited:
         assert case.exact is not None
         assert case.exact <= case.claim.claimed * (1 + 1e-9) < case.paper
     assert cases["adaptive-1"].claim.claimed == pytest.approx(1.1)
@@ -67,7 +67,7 @@ def test_stated_law_of_the_releases_is_that_of_the_chain(linear):
     """Mean, covariance and divergence agree with each other: R_q = q/2 · Δᵀ Σ⁻¹ Δ."""
     up, down, covariance = audit_linear._law_of_releases(linear.plan, 4)
     shift = up - down
-    (case,) = [case for case in linear.cases if case.name == "dp-joint"]
+    (case,) = [case for case in linear.audited if case.name == "dp-joint"]
     assert shift @ np.linalg.solve(covariance, shift) == pytest.approx(case.exact, rel=1e-9)
 
 
@@ -105,7 +105,7 @@ def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
 
 def test_stated_power_of_a_stated_event_is_the_simulated_one(linear):
     """The recoded claim is judged by one event: coins at `detectable` are caught 9 times in 10."""
-    (case,) = [case for case in linear.cases if case.name == "adaptive-1"]
+    (case,) = [case for case in linear.audited if case.name == "adaptive-1"]
     caught = audits.gates_for(case.claim, case.gates, independent=True)[0].detectable(
         seeds=1800,
         confidence=0.975,
@@ -133,12 +133,12 @@ def test_stated_power_of_a_stated_event_is_the_simulated_one(linear):
 def test_a_claim_below_the_truth_is_refuted(linear, judged):
     """The same samples, against a promise of two thirds of what is true."""
     del judged  # its run compiled the program that is used here
-    (case,) = [case for case in linear.cases if case.name == "dp"]
+    (case,) = [case for case in linear.audited if case.name == "dp"]
     claim = case.claim
     assert isinstance(claim, claims.RenyiClaim)
     assert claim.mu is not None
     false = replace(claim, eps=claim.eps / 1.5, mu=claim.mu / 1.5**0.5)
-    wrong = linear._replace(cases=(case._replace(claim=false),))
+    wrong = linear._replace(audited=(case._replace(claim=false),))
     (found,) = audits.run(wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet)
     assert found.verdict.refuted
     assert found.verdict.lower_bound.value > false.eps
@@ -270,7 +270,7 @@ def test_the_loss_chaser_deletes_the_worst_other_row_and_then_the_target(digits,
 
 def test_logistic_claims_name_their_samples():
     setting = find("logistic", 2.0)
-    cases = {case.name: case for case in setting.cases}
+    cases = {case.name: case for case in setting.audited}
     assert list(cases) == [
         "dp",
         "dp-joint",
@@ -281,7 +281,7 @@ def test_logistic_claims_name_their_samples():
         "adaptive-3-recoding",
         "adaptive-3-loss",
     ]
-    for case in setting.cases:
+    for case in setting.audited:
         run = setting.interactions[case.interaction]
         assert set(case.releases) <= set(run.kept)
         # Nothing from before the deletion is ever shown to a claim about a deleted record.
@@ -290,7 +290,7 @@ def test_logistic_claims_name_their_samples():
     certified = {name: case.claim.claimed for name, case in cases.items()}
     assert certified["dp"] == pytest.approx(1)
     assert certified["adaptive-3-loss"] == pytest.approx(certified["deletion-20"] + 3)
-    assert min(case.paper / case.claim.claimed for case in setting.cases) > 1.3
+    assert min(case.paper / case.claim.claimed for case in setting.audited) > 1.3
 
 
 @pytest.mark.slow
@@ -299,6 +299,6 @@ def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     setting = find("logistic", 2.0)
     options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["adaptive-1-recoding"]}
     (found,) = audits.run(setting, jax.random.key(0), 4000, **options)
-    (plain,) = [case for case in setting.cases if case.name == "deletion-1"]
+    (plain,) = [case for case in setting.audited if case.name == "deletion-1"]
     assert not found.verdict.refuted
-    assert plain.claim.claimed < found.numbers.lower_bound.value < found.case.claim.claimed
+    assert plain.claim.claimed < found.numbers.lower_bound.value < found.audited.claim.claimed

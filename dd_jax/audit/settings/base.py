@@ -123,22 +123,19 @@ class AuditSetting(NamedTuple):
     config: dict[str, Any]
     plan: Plan
     interactions: dict[str, Interaction]
-    cases: tuple[AuditedClaim, ...]
+    audited: tuple[AuditedClaim, ...]
 
 
-class Certified(NamedTuple):
-    """The same settings under the optimal certificate and under the paper's."""
-
-    plan: Plan
-
-    def claim(self, which, adaptivity=0, request=1) -> tuple[claims.NumericClaim, float]:
-        """(the claim of the optimal certificate, the paper's number)."""
-        certificates = [
-            replace(self.plan, accountant=accountant).certificate(adaptivity, request)
-            for accountant in ("optimal", "paper")
-        ]
-        optimal, paper = (claims.of_certificate(found, which) for found in certificates)
-        return optimal, paper.claimed
+def certified(
+    plan: Plan, which: claims.Which, adaptivity: int = 0, request: int = 1
+) -> tuple[claims.NumericClaim, float]:
+    """(the claim of the plan's optimal certificate, the paper's number for the same settings)."""
+    certificates = [
+        replace(plan, accountant=accountant).certificate(adaptivity, request)
+        for accountant in ("optimal", "paper")
+    ]
+    optimal, paper = (claims.of_certificate(found, which) for found in certificates)
+    return optimal, paper.claimed
 
 
 def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Score:
@@ -169,14 +166,14 @@ class Judged(NamedTuple):
     """A claim, what the samples say about it, and the paper's number for it.
 
     Attributes:
-        case: the claim and how it is judged.
+        audited: the claim and how it is judged.
         verdict: refuted or not, and its power, at a risk of `VERDICT_RISK` times that of the
             numbers.
         numbers: the same samples at the confidence asked for; its lower bound is `audited`.
         seeds: per world, both parts.
     """
 
-    case: AuditedClaim
+    audited: AuditedClaim
     verdict: Verdict
     numbers: Verdict
     seeds: int
@@ -184,12 +181,16 @@ class Judged(NamedTuple):
     @property
     def slack(self) -> float:
         """The paper's ε over the optimal one, for the same settings."""
-        return self.case.paper / self.case.claim.claimed
+        return self.audited.paper / self.audited.claim.claimed
 
     @property
     def tightness(self) -> float | None:
         """Audited over exact, where the exact value is known."""
-        return None if self.case.exact is None else self.numbers.lower_bound.value / self.case.exact
+        return (
+            None
+            if self.audited.exact is None
+            else self.numbers.lower_bound.value / self.audited.exact
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `seeds` counts both parts, `seeds_judged` those that judged."""
@@ -199,12 +200,12 @@ class Judged(NamedTuple):
             "detectable": self.verdict.detectable,
             "blind": self.verdict.blind,
             "seeds_needed": self.verdict.seeds_needed,
-            "name": self.case.name,
-            "words": self.case.words,
-            "paper": self.case.paper,
+            "name": self.audited.name,
+            "words": self.audited.words,
+            "paper": self.audited.paper,
             "paper_over_certified": self.slack,
             "audited_over_exact": self.tightness,
-            "audited_over_paper": found["audited"] / self.case.paper,
+            "audited_over_paper": found["audited"] / self.audited.paper,
             "seeds": self.seeds,
             "seeds_judged": found["seeds"],
         }
@@ -244,33 +245,33 @@ def run(
         names: claims to judge; all by default.
     """
     check_confidence(confidence)
-    cases = _chosen(setting, names)
-    each = simultaneous(confidence, len(cases))
-    for case in cases:
-        _check_seeds(case, seeds, verdict_confidence(each))
-    needed = [name for name in setting.interactions if any(c.interaction == name for c in cases)]
+    chosen = _chosen(setting, names)
+    each = simultaneous(confidence, len(chosen))
+    for audited in chosen:
+        _check_seeds(audited, seeds, verdict_confidence(each))
+    needed = [name for name in setting.interactions if any(c.interaction == name for c in chosen)]
     pairs = {}
     for place, name in enumerate(setting.interactions):
         if name in needed:
             place_key = jax.random.fold_in(key, place)
             pairs[name] = sample(setting, name, place_key, seeds, keep, say)
-    return [judge(case, setting, pairs[case.interaction], each, say) for case in cases]
+    return [judge(audited, setting, pairs[audited.interaction], each, say) for audited in chosen]
 
 
 def _chosen(setting: AuditSetting, names: Sequence[str] | None) -> list[AuditedClaim]:
-    known = {case.name: case for case in setting.cases}
+    known = {audited.name: audited for audited in setting.audited}
     for name in names or ():
         if name not in known:
             raise InputError(
                 f"{setting.name} has no claim {name!r}; choose from {', '.join(known)}."
             )
-    return [case for case in setting.cases if names is None or case.name in names]
+    return [audited for audited in setting.audited if names is None or audited.name in names]
 
 
-def _check_seeds(case: AuditedClaim, seeds: int, confidence: float) -> None:
+def _check_seeds(audited: AuditedClaim, seeds: int, confidence: float) -> None:
     """Refuse before anything is run what `audit` would refuse after it."""
-    tests = sum(len(gate.directions) for gate in gates_for(case.claim, case.gates))
-    samples.check_seeds(seeds, case.score.share, simultaneous(confidence, tests), tests)
+    tests = sum(len(gate.directions) for gate in gates_for(audited.claim, audited.gates))
+    samples.check_seeds(seeds, audited.score.share, simultaneous(confidence, tests), tests)
 
 
 def sample(
@@ -291,29 +292,29 @@ def sample(
 
 
 def judge(
-    case: AuditedClaim,
+    audited: AuditedClaim,
     setting: AuditSetting,
     pair: Pair,
     confidence: float,
     say: Callable[[str], None],
 ) -> Judged:
     """One claim against the releases that its observer holds."""
-    say(f"{setting.name}: judging {case.name}")
-    kept = setting.interactions[case.interaction].kept
-    columns = [kept.index(release) for release in case.releases]
+    say(f"{setting.name}: judging {audited.name}")
+    kept = setting.interactions[audited.interaction].kept
+    columns = [kept.index(release) for release in audited.releases]
     held = Pair(*(np.asarray(arm)[:, columns] for arm in pair))
     judging = functools.partial(
         audit,
         held,
-        case.claim,
-        scores=case.score,
-        gates=case.gates,
-        exact=case.exact,
+        audited.claim,
+        scores=audited.score,
+        gates=audited.gates,
+        exact=audited.exact,
         independent=True,  # `sweeps.neighbours` gives each world its own keys
     )
     report = judging(confidence=confidence)
     stricter = judging(confidence=verdict_confidence(confidence))
-    return Judged(case, stricter.verdicts[0], report.verdicts[0], report.seeds)
+    return Judged(audited, stricter.verdicts[0], report.verdicts[0], report.seeds)
 
 
 def verdict_confidence(confidence: float) -> float:

@@ -3,6 +3,7 @@
 Audited, exact and certified stand side by side, and the certificate is attained.
 """
 
+import functools
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -18,8 +19,8 @@ from dd_jax.audit.settings.base import (
     TARGET_ROW,
     AuditedClaim,
     AuditSetting,
-    Certified,
     Interaction,
+    certified,
     one_event,
 )
 from dd_jax.erm import Problem
@@ -69,12 +70,11 @@ def setting(order: float) -> AuditSetting:
         ),
     }
     config = {"setting": "linear", "order": order}
-    cases = _cases(Certified(plan), order, every)
-    return AuditSetting("linear", "linear loss, exact laws", config, plan, interactions, cases)
+    audited = _audited(plan, order, every)
+    return AuditSetting("linear", "linear loss, exact laws", config, plan, interactions, audited)
 
 
-def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[AuditedClaim, ...]:
-    plan = certified.plan
+def _audited(plan: Plan, order: float, last: tuple[int, ...]) -> tuple[AuditedClaim, ...]:
     numbers = (order, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
     start = plan.init_variance
     learned = float(law.renyi(*numbers, plan.learn_steps, init_variance=start))
@@ -85,7 +85,7 @@ def _cases(certified: Certified, order: float, last: tuple[int, ...]) -> tuple[A
     recoded = law.recoding_renyi(*numbers, plan.learn_steps, **gone)
     one = _known(scores.likelihood_ratio(lambda table: table[:, 0]))
     every = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, len(last))))
-    claim = certified.claim
+    claim = functools.partial(certified, plan)
     return (
         AuditedClaim(
             "dp", "one release, record stays", "stays", (0,), *claim("dp"), learned, one, GAUSSIAN

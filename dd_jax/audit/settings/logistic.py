@@ -21,15 +21,15 @@ from dd_jax.audit.settings.base import (
     TARGET_ROW,
     AuditedClaim,
     AuditSetting,
-    Certified,
     Interaction,
+    certified,
     one_event,
 )
 from dd_jax.erm import Problem
 from dd_jax.interaction import Requester
 from dd_jax.losses import deletion
 from dd_jax.losses.base import Loss
-from dd_jax.plans import plan_convex
+from dd_jax.plans import Plan, plan_convex
 from dd_jax.types import Edit, Labelled, Mechanism, apply_edit, replacement
 
 DATASET, L2 = "digits-3-vs-8", 0.1
@@ -183,7 +183,7 @@ def setting(order: float) -> AuditSetting:
         {"setting": "logistic", "order": order, "dataset": DATASET},
         plan,
         _plain_interactions(stage) | _adaptive_interactions(stage),
-        _cases(Certified(plan), along(target.direction)),
+        _audited(plan, along(target.direction)),
     )
 
 
@@ -239,39 +239,39 @@ def _deleted_by(kind: str, seen: int) -> int:
     return seen if kind == RECODING else seen + 1
 
 
-def _cases(certified: Certified, score: scores.Score) -> tuple[AuditedClaim, ...]:
+def _audited(plan: Plan, score: scores.Score) -> tuple[AuditedClaim, ...]:
 
-    def case(name, words, interaction, releases, claim, gates=GAUSSIAN):
+    def one(name, words, interaction, releases, claim, gates=GAUSSIAN):
         ours, paper = claim
         return AuditedClaim(name, words, interaction, releases, ours, paper, None, score, gates)
 
     staying = (
-        case("dp", "one release, record stays", "stays", (0,), certified.claim("dp")),
-        case(
+        one("dp", "one release, record stays", "stays", (0,), certified(plan, "dp")),
+        one(
             "dp-joint",
             f"{len(EARLY)} releases jointly",
             "stays",
             EARLY,
-            certified.claim("dp-joint", request=max(EARLY)),
+            certified(plan, "dp-joint", request=max(EARLY)),
         ),
     )
     deleted = tuple(
-        case(
+        one(
             f"deletion-{request}",
             f"deleted by request {request}",
             f"deletion-{request}",
             (request, request + 1),
-            certified.claim("deletion", request=request),
+            certified(plan, "deletion", request=request),
         )
         for request in (1, LATE[0])
     )
     adaptive = tuple(
-        case(
+        one(
             f"adaptive-{seen}-{kind}",
             f"deleted; {seen} release{'s' * (seen > 1)} seen, {_WORDS[kind]}",
             f"adaptive-{seen}-{kind}",
             (_deleted_by(kind, seen),),
-            certified.claim("deletion-adaptive", seen, _deleted_by(kind, seen)),
+            certified(plan, "deletion-adaptive", seen, _deleted_by(kind, seen)),
             EVENT if kind == RECODING else GAUSSIAN,
         )
         for seen in SEEN
