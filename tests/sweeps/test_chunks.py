@@ -339,7 +339,7 @@ def test_neighbours_are_those_of_the_library(tmp_path):
 
 
 def test_bad_input_is_refused(tmp_path):
-    with pytest.raises(dd.InputError, match="give at least 1"):
+    with pytest.raises(dd.InputError, match="num_seeds = 0 is not a whole"):
         sweeps.over_seeds(stream(tmp_path), draw, KEY, 0, SCALE)
     with pytest.raises(dd.InputError, match="cannot name a folder"):
         sweeps.over_seeds(stream(tmp_path, name="a/b"), draw, KEY, 1, SCALE)
