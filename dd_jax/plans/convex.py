@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dd_jax import checks
-from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import adaptive, floats, inference, renyi
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import (
@@ -73,13 +73,10 @@ def plan_convex(
             its rounding does not matter.
     """
     problem = problem.constants
-    if accountant not in ACCOUNTANTS:
-        raise InputError(
-            f"accountant = {accountant!r} is not known; give one of {', '.join(ACCOUNTANTS)}."
-        )
+    checks.choice("accountant", accountant, ACCOUNTANTS)
     rules = ACCOUNTANTS[accountant]
     conditions.require_convex(problem, protects)
-    step_size = _step_size(problem, rules, step_size)
+    own_step = rules.default_step / (problem.l2 + problem.loss.smoothness)
     order_used, budget_dp, budget_dd = to_renyi(order, delta, eps_dp, eps_dd, accountant)
     run = Descent(
         order=order_used,
@@ -88,23 +85,22 @@ def plan_convex(
         smoothness=problem.loss.smoothness,
         noise_variance=1.0,  # to be chosen
         n=n,
-        step_size=step_size,
+        step_size=own_step if step_size is None else float(step_size),
     )
     lipschitz = conditions.risk_lipschitz(problem, protects)
     edited = replace(run, lipschitz=lipschitz, records=edits_per_request)
     budgets = _Budgets(rules, budget_dp, budget_dd, target_risk, noise_variance)
-    case = _Case(run, edited, dim)
-    noise_variance, delete_steps = _noise_and_delete_steps(case, budgets)
-    learn_steps = _learn_steps(case, budgets, noise_variance)
+    noise_variance, delete_steps = _noise_and_delete_steps(run, edited, dim, budgets)
+    learn_steps = _learn_steps(replace(edited, noise_variance=noise_variance), dim, budgets)
     return Plan(
         problem=problem,
         n=n,
         dim=dim,
         order=order,
         delta=delta,
-        step_size=step_size,
+        step_size=run.step_size,
         noise_variance=noise_variance,
-        init_variance=risks.stationary_variance(problem.l2, noise_variance, step_size),
+        init_variance=risks.stationary_variance(problem.l2, noise_variance, run.step_size),
         learn_steps=max(1, whole("learn_steps", learn_steps)),
         delete_steps=max(1, whole("delete_steps", delete_steps)),
         edits_per_request=edits_per_request,
@@ -118,19 +114,6 @@ def plan_convex(
     )
 
 
-class _Case(NamedTuple):
-    """What is run, but for the noise and the steps: as privacy and deletion, and as risk see it."""
-
-    run: Descent
-    edited: Descent
-    dim: int
-
-    def with_noise(self, noise_variance) -> "_Case":
-        """The same at this σ²."""
-        run, edited = (replace(d, noise_variance=noise_variance) for d in self[:2])
-        return _Case(run, edited, self.dim)
-
-
 class _Budgets(NamedTuple):
     """What is asked for, in Rényi divergences of the run's order."""
 
@@ -141,50 +124,45 @@ class _Budgets(NamedTuple):
     noise_variance: float | None
 
 
-def _step_size(problem, rules, step_size) -> float:
-    curvature = problem.l2 + problem.loss.smoothness
-    return rules.default_step / curvature if step_size is None else float(step_size)
+def _noise_and_delete_steps(run, edited, dim, budgets) -> tuple[float, float]:
+    """The fewest deletion steps that the budgets allow, and the least noise for them: (σ², K_U).
 
+    `run` is what privacy and deletion see, `edited` what the risk bounds see of it.
+    """
+    rules, target = budgets.rules, budgets.target_risk
+    private = _private_noise(run, budgets)
 
-def _noise_and_delete_steps(case, budgets) -> tuple[float, float]:
-    """The fewest deletion steps that the budgets allow, and the least noise for them: (σ², K_U)."""
-    noise = _private_noise(case, budgets)
-    run = case.with_noise(noise).run
-    steps = fewest_steps(budgets.rules.deletion, run, budgets.eps_dd)
-    if budgets.target_risk is None:
-        return noise, steps
-    edited = _risk_steps(case, budgets, noise)  # refuses a target below the noise's floor
+    def for_risk(noise) -> float:
+        """The fewest steps at this noise; refuses a target below the noise's floor."""
+        return risks.delete_steps_convex(replace(edited, noise_variance=noise), dim, target)
+
+    def noise_for(steps) -> float:
+        """The least σ² for which K steps delete: every bound is ε(1)/σ²."""
+        remaining = rules.deletion(replace(run, noise_variance=1.0), steps) / budgets.eps_dd
+        return max(private, remaining * (1 + 1e-12))
+
+    def fits(steps) -> bool:
+        """Whether K steps meet the target risk at the noise that deleting in K steps needs."""
+        try:
+            return for_risk(noise_for(steps)) <= steps
+        except CertificateRefused:
+            return False
+
+    steps = fewest_steps(rules.deletion, replace(run, noise_variance=private), budgets.eps_dd)
+    if target is None:
+        return private, steps
+    steps = max(steps, for_risk(private))
     if budgets.noise_variance is not None:
-        return noise, max(steps, edited)
-    low, high = 0, whole("delete_steps", max(steps, edited, 1))
+        return private, steps
+    low, high = 0, whole("delete_steps", max(steps, 1))
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _fits(case, budgets, noise, middle) else (middle, high)
-    return _noise_for_steps(case, budgets, noise, high), high
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return noise_for(high), high
 
 
-def _fits(case, budgets, private_noise, steps) -> bool:
-    """Whether K steps meet the target risk at the noise that deleting in K steps needs."""
-    try:
-        noise = _noise_for_steps(case, budgets, private_noise, steps)
-        return _risk_steps(case, budgets, noise) <= steps
-    except CertificateRefused:
-        return False
-
-
-def _noise_for_steps(case, budgets, private_noise, steps) -> float:
-    """The least σ² for which K steps delete: every bound is ε(1)/σ²."""
-    remaining = budgets.rules.deletion(case.with_noise(1.0).run, steps) / budgets.eps_dd
-    return max(private_noise, remaining * (1 + 1e-12))
-
-
-def _risk_steps(case, budgets, noise) -> float:
-    edited = case.with_noise(noise).edited
-    return risks.delete_steps_convex(edited, case.dim, budgets.target_risk)
-
-
-def _private_noise(case, budgets) -> float:
-    least = least_noise(budgets.rules.privacy, case.run, budgets.eps_dp)
+def _private_noise(run, budgets) -> float:
+    least = least_noise(budgets.rules.privacy, run, budgets.eps_dp)
     if budgets.noise_variance is None:
         return least
     given = float(checks.positive("noise_variance", budgets.noise_variance))
@@ -196,11 +174,12 @@ def _private_noise(case, budgets) -> float:
     return given
 
 
-def _learn_steps(case, budgets, noise_variance) -> float:
-    run, dim, target = case.with_noise(noise_variance).edited, case.dim, budgets.target_risk
-    by_paper = budgets.rules is ACCOUNTANTS["paper"]
-    own_step = budgets.rules.default_step / (run.l2 + run.smoothness)
-    if target is None and by_paper and math.isclose(run.step_size, own_step):
+def _learn_steps(run, dim, budgets) -> float:
+    """K_L at the run's noise: for the target risk, by the paper's theorem, or near the floor."""
+    rules, target = budgets.rules, budgets.target_risk
+    own_step = rules.default_step / (run.l2 + run.smoothness)
+    by_paper = rules is ACCOUNTANTS["paper"] and math.isclose(run.step_size, own_step)
+    if target is None and by_paper:
         return risks.learn_steps_convex_paper(
             run.order, run.l2, run.smoothness, run.n, dim, budgets.eps_dp
         )
@@ -258,11 +237,10 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
 
 def _staying_at_request(plan, question, private) -> float:
     """Release i with the observed ones before it, where it is known which were seen."""
-    seen = question.observed if question.observed is not None else ()
     if question.observed is None and question.adaptivity:
         return math.inf
     if plan.accountant == "optimal":
-        return _intervals(adaptive.privacy_adaptive_intervals, plan, seen, question)
+        return _intervals(adaptive.privacy_adaptive_intervals, plan, question)
     if question.adaptivity:
         return math.inf
     return private(
@@ -276,12 +254,11 @@ def _going_at_request(plan, question) -> float:
     """What remains after request i, where it is known which releases were seen (optimal only)."""
     if plan.accountant != "optimal" or (question.observed is None and question.adaptivity):
         return math.inf
-    seen = question.observed if question.observed is not None else ()
-    return _intervals(adaptive.deletion_adaptive_intervals, plan, seen, question)
+    return _intervals(adaptive.deletion_adaptive_intervals, plan, question)
 
 
-def _intervals(formula, plan, seen, question) -> float:
-    steps = (plan.learn_steps, plan.delete_steps, question.request)
+def _intervals(formula, plan, question) -> float:
+    steps, seen = (plan.learn_steps, plan.delete_steps, question.request), question.observed or ()
     return formula(descent(plan), *steps, list(seen), first_inserted=question.first_inserted)
 
 
@@ -296,7 +273,6 @@ def _advantage(order, eps, form) -> float:
 
 def _risks(plan, question) -> dict:
     """The recursion at this request and over all of them, and the theorem's where it applies."""
-
     run, steps = edited_descent(plan), (plan.learn_steps, plan.delete_steps)
 
     def risk(request):

@@ -561,14 +561,15 @@ def _risk_table(config: Config, results: dict[str, np.ndarray]) -> Table:
 
 def _price_table(results: dict[str, np.ndarray]) -> Table:
     """Steps, time and risk bound over the noise."""
-    seconds, rows = float(results["network: seconds per step"]), []
+    seconds = float(results["network: seconds per step"])
+    groups = []
     for form in PRICED:
-        columns = [results[f"network, {form}: {name}"] for name in COSTS]
-        for noise, *costs in zip(results["network: noise"], *columns, strict=True):
-            rows.append((form, noise, *costs, (costs[0] + costs[1]) * seconds))
-    columns = ("form", "σ²", *COSTS, "seconds for one model")
+        costs = {name: results[f"network, {form}: {name}"] for name in COSTS}
+        spent = (costs["learn steps"] + costs["delete steps"]) * seconds
+        first = {"form": form, "σ²": results["network: noise"]}
+        groups.append(first | costs | {"seconds for one model": spent})
     title = "The network's certificate; empty where it breaks the privacy budget"
-    return Table(title, columns, rows)
+    return Table.from_columns(title, *groups)
 
 
 def _run_table(config: Config, results: dict[str, np.ndarray]) -> Table:

@@ -38,7 +38,7 @@ NOTE = (
     "contracts more often than one over the full batch, which is counted here, and its authors "
     "bound one release for mini-batches only, which are not run here. By its own bound, for one "
     "release that of Bok, Su and Altschuler, the optimal accountant needs less noise (exact "
-    "Gaussian DP); the thin dashed line shows its steps there."
+    "Gaussian DP); the blue dashed line shows its steps there."
 )
 
 N, DIM, L2, LIPSCHITZ = 1_000, 10, 1.0, 1.0
