@@ -3,7 +3,7 @@
 All take `*scores`, four vectors with one score per seed (part A present and absent, part B present
 and absent; a large score says "present"), and return a `LowerBound`. R_q(absent ‖ present) is had
 by exchanging the arms and negating the scores. Three kinds: from one event, from many bins, from a
-bounded critic. At the end stand estimates that are no bounds. Host-side, no JAX.
+bounded critic. At the end stands an estimate that is no bound. Host-side, no JAX.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, spatial, special
+from scipy import optimize, special
 
 from dd_jax import checks
 from dd_jax.audit import tails
@@ -469,17 +469,16 @@ def steps(fractions) -> np.ndarray:
     return np.diff(np.concatenate([[0.0], fractions, [1.0]]))
 
 
-# --- estimates that are not bounds: nothing below may refute or support a claim ------------------
+# --- an estimate that is not a bound: nothing below may refute or support a claim ----------------
 
-# A Gaussian fit is wrong by as much as the law is not Gaussian, and nearest neighbours are biased
-# in ways no sample shows; both come without a confidence.
+# A Gaussian fit is wrong by as much as the law is not Gaussian; it comes without a confidence.
 
 
 class Estimated(NamedTuple):
     """A point estimate of a divergence. It is not a bound and has no confidence.
 
     Attributes:
-        quantity: what is estimated: "renyi" or "kl".
+        quantity: what is estimated: "renyi".
         value: the estimate, above or below the truth.
         seeds: seeds per arm.
         method: how it was obtained, in a few words.
@@ -510,33 +509,6 @@ def estimated_renyi_gaussian_fit(present, absent, *, order: float) -> Estimated:
         order, first.mean(axis=0), covariances[0], second.mean(axis=0), covariances[1]
     )
     return Estimated("renyi", float(value), len(first), "Gaussian fit (estimate, no bound)")
-
-
-def estimated_kl_nearest_neighbours(present, absent, *, neighbours: int = 5) -> Estimated:
-    """KL(present ‖ absent) by distances to the k-th neighbours in either arm.
-
-    (d/S) Σ_i log(ν_i/ρ_i) + log(S'/(S-1)), ρ_i being the distance of present output i to its k-th
-    neighbour among the other present outputs and ν_i among the absent ones. Not a bound. Wang,
-    Kulkarni & Verdú 2009.
-
-    Args:
-        present, absent: outputs (S, d) or (S,), no two alike.
-        neighbours: k.
-    """
-    first, second = _tables(present, absent)
-    seeds, dim = first.shape
-    checks.whole("neighbours", neighbours, least=1, most=seeds - 1)
-    own, _ = spatial.KDTree(first).query(first, k=neighbours + 1)
-    other, _ = spatial.KDTree(second).query(first, k=neighbours)
-    own, other = (distances.reshape(seeds, -1)[:, -1] for distances in (own, other))
-    if not (np.all(own > 0) and np.all(other > 0)):
-        raise InputError(
-            "some outputs are equal, and their distance is 0; this estimate is for continuous laws."
-        )
-    value = dim * np.mean(np.log(other) - np.log(own)) + np.log(len(second) / (seeds - 1))
-    return Estimated(
-        "kl", float(value), seeds, f"{neighbours} nearest neighbours (estimate, no bound)"
-    )
 
 
 def _tables(present, absent) -> tuple[np.ndarray, np.ndarray]:
