@@ -136,7 +136,7 @@ def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyT
 
 def _penalty(problem: Problem, left: PyTree, right: PyTree) -> Array:
     """(λ/2)⟨left, right⟩."""
-    inner = optax.tree.vdot(left, right)
+    inner = jnp.asarray(optax.tree.vdot(left, right))
     return jnp.asarray(problem.l2, inner.dtype) / 2 * inner
 
 
