@@ -71,8 +71,6 @@ def test_advantages_of_a_positive_divergence_are_positive(eps, order):
     assert inference.advantage_gdp(eps) > 0
     assert renyi.gdp_from_linear_renyi(order, eps) > 0
     assert renyi.gdp_delta(eps, 1e300) > 0
-    assert renyi.delta_simple(2, 0.1, 1e5) > 0
-    assert renyi.delta_tight(2, 0.1, 1e5) > 0
 
 
 @settings(max_examples=200, deadline=None)
