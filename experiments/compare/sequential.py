@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dd_jax as dd
-from dd_jax import noisy_gd
+from dd_jax import erm, noisy_gd
 from dd_jax.baselines import langevin, perturbed_gd, pnsgd
 from dd_jax.baselines.base import Constants, descend
 from dd_jax.baselines.perturbed_gd import Form
@@ -335,7 +335,7 @@ def full_batch(
             train,
             num_requests=stream.deletions // rows,
         )
-        return _accuracy(curator.params, test)
+        return erm.accuracy(curator.params, test)
 
     return _over(one, key, steps, seeds, data)
 
@@ -364,7 +364,7 @@ def mini_batch(
         model = passes(learn_key, stream.problem.loss.template(train), train, epochs)
         xs = (jnp.arange(stream.deletions), edits)
         (model, _), _ = jax.lax.scan(serve, (model, train), xs)
-        return _accuracy(model, test)
+        return erm.accuracy(model, test)
 
     return _over(one, key, noises, seeds, data)
 
@@ -391,14 +391,9 @@ def perturbed(
         model = move(stream.problem.loss.template(train), before, made.learn_steps)
         model = model + noise * jax.random.normal(first_key, model.shape)
         model = move(model, after, made.delete_steps)
-        return _accuracy(model + noise * jax.random.normal(last_key, model.shape), test)
+        return erm.accuracy(model + noise * jax.random.normal(last_key, model.shape), test)
 
     return _over(one, key, np.array([made.noise_deviation]), seeds, data)[0]
-
-
-def _accuracy(model: jax.Array, test: dd.Labelled) -> jax.Array:
-    """Share of held-out records on the right side."""
-    return jnp.mean(test.features @ model * test.label > 0)
 
 
 def _over(one, key, choices, seeds: int, data: Dataset) -> np.ndarray:
