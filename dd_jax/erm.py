@@ -5,7 +5,7 @@ never on the regulariser.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from dd_jax.gradients import (
     sum_over_rows,
 )
 from dd_jax.losses.base import LinearScores, Loss, linear_scores
-from dd_jax.types import is_concrete, num_records
+from dd_jax.types import Edit, Labelled, apply_edit, is_concrete, num_records
 
 
 @functools.partial(
@@ -136,7 +136,7 @@ def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyT
 
 def _penalty(problem: Problem, left: PyTree, right: PyTree) -> Array:
     """(λ/2)⟨left, right⟩."""
-    inner = optax.tree.vdot(left, right)
+    inner = jnp.asarray(optax.tree.vdot(left, right))
     return jnp.asarray(problem.l2, inner.dtype) / 2 * inner
 
 
@@ -281,3 +281,55 @@ def _backtrack(descent: Callable, theta: Array, residual: Array, direction: Arra
 
 def _norm(vector: Array) -> Array:
     return jnp.sqrt(jnp.sum(vector**2))
+
+
+# --- how good releases are ------------------------------------------------------------------------
+
+
+class Judged(NamedTuple):
+    """Releases of a stream, each on the database that it was trained on.
+
+    Attributes:
+        risk: excess risk, (judged, k) for k models of each release.
+        minimum: `Minimum` of each database, leading axis `judged`.
+    """
+
+    risk: Array
+    minimum: Minimum
+
+
+def judge_stream(
+    problem: Problem, releases: PyTree, database: PyTree, edits: Edit, judged: Sequence[int]
+) -> Judged:
+    """Excess risk of releases along a stream of edits; every minimiser is sought from the last.
+
+    Args:
+        problem: what is minimised.
+        releases: the judged ones, leaves (judged, k, …) with k models (of as many seeds) of each.
+        database: 𝒟_0. edits: of all requests, leading axis requests.
+        judged: the rising numbers of the requests that the releases followed, 0 for learning.
+    """
+    ends = np.asarray(judged)
+    begins = np.concatenate([[0], ends[:-1]])
+    longest = max(int(np.max(ends - begins)), 1)
+    requests = ends[:, None] - 1 - np.arange(longest)[::-1]
+    # Rows out of range are dropped: shorter gaps between releases are filled up with such edits.
+    due = jnp.asarray(requests >= begins[:, None]).reshape(*requests.shape, 1)
+    blocks = jax.tree.map(lambda leaf: leaf[np.maximum(requests, 0)], edits)
+    blocks = blocks._replace(index=jnp.where(due, blocks.index, -1))
+
+    def judge(carry, xs):
+        database, optimum = carry
+        models, block = xs
+        edited = jax.lax.scan(lambda rows, edit: (apply_edit(rows, edit), None), database, block)[0]
+        found = minimise(problem, edited, optimum)
+        risk = jax.vmap(lambda model: excess_risk(problem, model, edited, found.params))
+        return (edited, found.params), Judged(risk(models), found)
+
+    start = (database, problem.loss.template(records_of(database)))
+    return jax.lax.scan(judge, start, (releases, blocks))[1]
+
+
+def accuracy(models: Array, held_out: Labelled) -> Array:
+    """Share of records, labelled ±1, that each linear model gets right; its boundary is wrong."""
+    return (models @ held_out.features.T * held_out.label > 0).mean(axis=-1)

@@ -85,24 +85,13 @@ class Runner:
         num_seeds: int,
         settings: Sequence[Any],
         *,
-        traced: Sequence[str],
-        arguments: Callable[[Any], tuple] = lambda setting: (),
         chunk: int = DEFAULT_CHUNK,
-        at_once: int | None = None,
+        **options: Any,
     ) -> list[PyTree]:
-        """`sweeps.run`: outputs over seeds for every setting, in chunks that a killed run finds."""
+        """`sweeps.run` with its options, in chunks that a killed run finds again."""
         self.say(f"{name}: {len(settings):,} settings × {num_seeds:,} seeds")
-        return sweeps.run(
-            self._stream(name, chunk),
-            fn,
-            key,
-            num_seeds,
-            settings,
-            traced=traced,
-            arguments=arguments,
-            at_once=at_once,
-            progress=sweeps.progress_lines(name, self.say),
-        )
+        options["progress"] = sweeps.progress_lines(name, self.say)
+        return sweeps.run(self._stream(name, chunk), fn, key, num_seeds, settings, **options)
 
     def _stream(self, name: str, chunk: int) -> sweeps.Stream:
         """A stream in a folder whose name is made of what folders may be called."""

@@ -117,8 +117,9 @@ TANH = (0.77, 0.77, 1)  # λ, β, b
 
 
 def risk_of_the_papers_plan(n):
-    found = nonconvex.noise_nonconvex_paper(nonconvex.Bounded(2, 1, *TANH, n, 2), 1.0, 0.5)
-    return risk.excess_risk_nonconvex_paper(1, *TANH, found.noise_variance, 2, 0.5)
+    case = nonconvex.Bounded(2, 1, *TANH, n, 2)
+    found = nonconvex.noise_nonconvex_paper(case, 1.0, 0.5)
+    return risk.excess_risk_nonconvex_paper(case, found.noise_variance, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dd_jax import checks
 from dd_jax.attacks.base import Attack, AttackResult, Picture, Settings, exact_law, number, row
 from dd_jax.attacks.game import play, retraining
 from dd_jax.audit.samples import Outcome, PostDeletionView, Stage, trials
-from dd_jax.baselines.sisa import Training, majority_vote, mechanism, publish_models
+from dd_jax.baselines.sisa import Training, mechanism, publish_models, vote_of
 from dd_jax.claims import Claim, Finding
 from dd_jax.data import load
 from dd_jax.erm import Problem
@@ -126,7 +126,7 @@ def adversary(key: Array, view: PostDeletionView, *, held_out: Labelled) -> Read
     first, rest = jnp.split(accuracies(models, held_out), 2)
     first, rest = jnp.mean(first), jnp.mean(rest)
     drained = jnp.where(first == rest, jax.random.bernoulli(key), first < rest)
-    voted = majority_vote(models, held_out.features) == held_out.label
+    voted = vote_of(logistic())(models, held_out.features) == held_out.label
     return Reading(drained, jnp.mean(voted.astype(models.dtype)))
 
 

@@ -59,7 +59,7 @@ def calibrate(
 
 
 def system(problem: Problem, plan: Plan, *, delta: float | None = None) -> System:
-    """Noisy-GD with this plan; the release is all that it carries.
+    """Noisy-GD with this plan; the release is all that it carries, rounded to the plan's grid.
 
     Cost: n K_L gradients to learn, n K_U per request.
 
@@ -80,6 +80,7 @@ def system(problem: Problem, plan: Plan, *, delta: float | None = None) -> Syste
         name=NAMES.get(plan.accountant, "noisy-gd"),
         learn=learn,
         delete=delete,
+        publish=made.publish,
         predict=label_of(problem.loss),
         guarantee=guarantee(plan, delta),
         domain=made.domain,

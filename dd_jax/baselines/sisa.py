@@ -228,13 +228,8 @@ def hit_places(deal: Array, index: Array, n: int) -> Bool[Array, "shards places"
     return named.at[deal].get(mode="fill", fill_value=False)
 
 
-def majority_vote(models: Array, features: Array) -> Array:
-    """The label ±1 that most linear shard models give to each row; 0 where they are divided."""
-    return jnp.sign(jnp.sum(jnp.sign(models @ features.T), axis=0))
-
-
 def vote_of(loss: Loss) -> Callable[[PyTree, Array], Array]:
-    """`majority_vote` for the models of a loss; with several scores, the class with most votes."""
+    """The label that most shard models give to a row; for labels ±1, 0 where they are divided."""
     label = label_of(loss)
 
     def vote(models, features):

@@ -245,31 +245,14 @@ def _judged(service: Service, models, stream: Edit, seconds: Seconds) -> Served:
 
 @jax.jit
 def _judge(problem: Problem, models, train: Labelled, test: Labelled, stream: Edit):
-    """One pass over the stream; the minimisers follow it, each from the last."""
-    zero = problem.loss.template(train)
-
-    def judge(carry, xs):
-        database, optimum = carry
-        models, edit = xs
-        database = apply_edit(database, edit)
-        optimum, norm, *_ = erm.minimise(problem, database, optimum)
-        risk = jax.vmap(lambda model: erm.excess_risk(problem, model, database, optimum))
-        return (database, optimum), (optimum, norm, risk(models), risk(zero[None])[0])
-
-    # Before the first request: an edit of no row, since rows out of range are dropped.
-    nothing = jax.tree.map(lambda leaf: leaf[:1], stream)
-    nothing = nothing._replace(index=jnp.full_like(nothing.index, -1))
-    edits = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), nothing, stream)
-    xs = (jnp.swapaxes(models, 0, 1), edits)
-    _, (optima, norms, risks, zero_risks) = jax.lax.scan(judge, (train, zero), xs)
-    accuracy, exact = (jnp.mean(_right(found, test), axis=-1) for found in (models, optima))
-    right = jnp.mean(_right(models[:, -1], test), axis=0)
-    return risks, norms, zero_risks[0], accuracy, exact, right
-
-
-def _right(models, test: Labelled):
-    """Which records are on the right side; the boundary itself is wrong."""
-    return models @ test.features.T * test.label > 0
+    """Every release on its own database and on the held-out records."""
+    requests = range(len(stream.index) + 1)
+    found = erm.judge_stream(problem, jnp.swapaxes(models, 0, 1), train, stream, requests)
+    optima, norms, *_ = found.minimum
+    zero_risk = erm.excess_risk(problem, problem.loss.template(train), train, optima[0])
+    accuracy, exact = (erm.accuracy(found, test) for found in (models, optima))
+    right = jnp.mean(models[:, -1] @ test.features.T * test.label > 0, axis=0)
+    return found.risk, norms, zero_risk, accuracy, exact, right
 
 
 # --- a line for every release --------------------------------------------------------------------

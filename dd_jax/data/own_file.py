@@ -17,7 +17,8 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -376,18 +377,7 @@ def _check_arrays(path: Path, features: str, numbers, label: str, labels) -> Non
         )
 
 
-# --- CSV: parsed in bulk; only a file with a defect is read again, field by field, to find it -----
-
-
-class _Layout(NamedTuple):
-    """Where things are in a file: its header, the delimiter, which columns are what."""
-
-    path: Path
-    header: tuple[str, ...]
-    header_lines: int
-    delimiter: str
-    label: int
-    features: tuple[int, ...]
+# --- CSV -----------------------------------------------------------------------------------------
 
 
 def read_csv(
@@ -407,8 +397,8 @@ def read_csv(
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\n\r'):
         raise InputError(f"delimiter {delimiter!r}; give one character, for example ';'.")
     try:
-        layout = _layout(path, label, drop, delimiter)
-        return _in_bulk(layout) or _field_by_field(layout)
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return _table(path, file, label, drop, delimiter)
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as a UTF-8 CSV file.") from None
     except csv.Error as error:
@@ -429,27 +419,44 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= MOST_LISTED else f"{shown}, … ({len(names)} in all)"
 
 
-def _layout(path: Path, label: str, drop: Sequence[str], delimiter: str | None) -> _Layout:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first_line = file.readline()
-        if not first_line.strip():
-            what = "is empty" if not first_line else "begins with an empty line"
-            raise InputError(f"{path} {what}; give a header line with column names, then records.")
-        delimiter = _sniffed(first_line) if delimiter is None else delimiter
-        file.seek(0)
-        reader = csv.reader(file, delimiter=delimiter)
-        header = tuple(name.strip() for name in next(reader))
-        lines = reader.line_num
-        label_index = _label_index(path, header, label, delimiter)
-        _check_names(path, header, label, drop)
-        if not any(reader):
-            raise InputError(f"{path} holds a header and no records; give at least two.")
-    features = tuple(
-        i for i, name in enumerate(header) if i != label_index and name not in set(drop)
-    )
-    if not features:
+def _table(path: Path, file, label: str, drop: Sequence[str], delimiter: str | None) -> RawTable:
+    """The records of an open file, in one pass; empty lines count for nothing."""
+    first_line = file.readline()
+    if not first_line.strip():
+        what = "is empty" if not first_line else "begins with an empty line"
+        raise InputError(f"{path} {what}; give a header line with column names, then records.")
+    delimiter = _sniffed(first_line) if delimiter is None else delimiter
+    file.seek(0)
+    reader = csv.reader(file, delimiter=delimiter)
+    header = tuple(name.strip() for name in next(reader))
+    label_index = _label_index(path, header, label, delimiter)
+    _check_names(path, header, label, drop)
+    columns = [i for i, name in enumerate(header) if i != label_index and name not in set(drop)]
+    if not columns:
         raise InputError(f"{path} has no feature column besides {label!r}; give at least one.")
-    return _Layout(path, header, lines, delimiter, label_index, features)
+    values, labels = array("d"), []
+    defects = _Defects({}, [], [])
+    for fields in filter(None, reader):
+        row = f"row {len(labels)} (line {reader.line_num})"
+        if len(fields) != len(header):
+            remedy = "give every row one field per column"
+            if any("\n" in field for field in fields):
+                remedy += ", and close every quotation mark (one field goes on over lines)"
+            raise InputError(
+                f"{row} of {path} has {len(fields)} fields, the header {len(header)}; {remedy}."
+            )
+        numbers = [_number(fields[i]) for i in columns]
+        labels.append(fields[label_index].strip())
+        values.extend(math.nan if number is None else number for number in numbers)
+        if labels[-1].lower() in NO_LABEL:
+            defects.missing.append(f"{row}, label {label!r}")
+        if None in numbers or not math.isfinite(sum(numbers)):
+            defects.note(row, [(header[i], fields[i].strip()) for i in columns])
+    if not labels:
+        raise InputError(f"{path} holds a header and no records; give at least two.")
+    defects.refuse(path)
+    features = np.array(values).reshape(-1, len(columns))
+    return RawTable(tuple(header[i] for i in columns), features, np.array(labels))
 
 
 def _sniffed(line: str) -> str:
@@ -493,117 +500,48 @@ def _check_names(path: Path, header: tuple[str, ...], label: str, drop: Sequence
             raise InputError(f"no column {name!r} of {path} to drop; {closest(name, header)}.")
 
 
-def _in_bulk(layout: _Layout) -> RawTable | None:
-    """All records at once, or None where some field is not a finite number."""
-    codes: dict[str, float] = {}
+class _Defects(NamedTuple):
+    """What cannot be used: the first text of each column, and where values are missing or endless.
 
-    def code(text: str) -> float:
-        return codes.setdefault(text.strip(), float(len(codes)))
+    A file is read to its end, as the defect that matters most is reported, not the first one.
+    """
 
-    unread = set(range(len(layout.header))) - set(layout.features)
-    # Dropped columns are read as zeros and not skipped, so that rows of another length are noticed.
-    converters: dict[int | str, Callable[[str], float]] = {
-        i: code if i == layout.label else (lambda text: 0.0) for i in unread
-    }
-    try:
-        table = np.loadtxt(
-            str(layout.path),
-            delimiter=layout.delimiter,
-            skiprows=layout.header_lines,
-            converters=converters,
-            comments=None,
-            quotechar='"',
-            encoding="utf-8-sig",
-            ndmin=2,
-        )
-    except UnicodeDecodeError:
-        raise
-    except ValueError:
-        return None
-    label = np.array(list(codes))[table[:, layout.label].astype(int)]
-    features = table[:, layout.features]
-    as_expected = (
-        table.shape[1] == len(layout.header)
-        and np.isfinite(features).all()
-        and not any(name.lower() in NO_LABEL for name in codes)
-    )
-    return RawTable(_names(layout), features, label) if as_expected else None
+    text: dict[str, tuple[str, str]]
+    missing: list[str]
+    infinite: list[str]
 
-
-def _names(layout: _Layout) -> tuple[str, ...]:
-    return tuple(layout.header[i] for i in layout.features)
-
-
-def _field_by_field(layout: _Layout) -> RawTable:
-    """The records one field after another; raises for the first defect that matters most."""
-    features: list[list[float]] = []
-    labels: list[str] = []
-    text: dict[int, tuple[str, str]] = {}
-    missing: list[str] = []
-    infinite: list[str] = []
-    for row, line, fields in _records(layout):
-        numbers = []
-        for i in layout.features:
-            field = fields[i].strip()
-            where = f"row {row} (line {line}), column {layout.header[i]!r}"
+    def note(self, row: str, fields: list[tuple[str, str]]) -> None:
+        """The defects of one row, if any."""
+        for column, field in fields:
             value = _number(field)
             if field.lower() in NO_NUMBER:
-                missing.append(where)
+                self.missing.append(f"{row}, column {column!r}")
             elif value is None:
-                text.setdefault(i, (f"row {row} (line {line})", field))
+                self.text.setdefault(column, (row, field))
             elif not math.isfinite(value):
-                infinite.append(where)
-            numbers.append(math.nan if value is None else value)
-        features.append(numbers)
-        labels.append(fields[layout.label].strip())
-        if labels[-1].lower() in NO_LABEL:
-            missing.append(f"row {row} (line {line}), label {layout.header[layout.label]!r}")
-    _refuse(layout, text, missing, infinite)
-    return RawTable(_names(layout), np.array(features), np.array(labels))
+                self.infinite.append(f"{row}, column {column!r}")
 
-
-def _records(layout: _Layout) -> Iterator[tuple[int, int, list[str]]]:
-    """(row, line, fields) of every record; empty lines count for nothing."""
-    with layout.path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=layout.delimiter)
-        next(reader)
-        row = 0
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(layout.header):
-                remedy = "give every row one field per column"
-                if any("\n" in field for field in fields):
-                    remedy += ", and close every quotation mark (one field goes on over lines)"
-                raise InputError(
-                    f"row {row} (line {reader.line_num}) of {layout.path} has {len(fields)} "
-                    f"fields, the header {len(layout.header)}; {remedy}."
-                )
-            yield row, reader.line_num, fields
-            row += 1
-
-
-def _refuse(layout: _Layout, text: dict, missing: list[str], infinite: list[str]) -> None:
-    path = layout.path
-    if text:
-        names = [layout.header[i] for i in text]
-        kind = f"column {names[0]!r}" if len(names) == 1 else f"columns {listed(names)}"
-        dropped = " ".join(repr(name) if " " in name or not name else name for name in names)
-        remedy = f"drop {dropped}, or encode as numbers"
-        if all(_number(found.replace(",", ".")) is not None for _, found in text.values()):
-            remedy = "write numbers with a decimal point"
-        where, found = next(iter(text.values()))
-        raise InputError(
-            f"{kind} of {path} hold{'s' if len(names) == 1 else ''} text "
-            f"({where} holds {_shortened(found)!r}); {remedy}."
-        )
-    for places, what, remedy in (
-        (missing, "missing value", "remove or impute those rows"),
-        (infinite, "infinite value", "remove those rows or bound the values"),
-    ):
-        if places:
-            count = f"{len(places):,} {what}{'s' if len(places) > 1 else ''}"
-            raise InputError(f"{path} has {count}, the first in {places[0]}; {remedy} first.")
+    def refuse(self, path: Path) -> None:
+        """Refuse a file with defects."""
+        if self.text:
+            names = list(self.text)
+            kind = f"column {names[0]!r} of {path} holds"
+            if len(names) > 1:
+                kind = f"columns {listed(names)} of {path} hold"
+            dropped = " ".join(repr(name) if " " in name or not name else name for name in names)
+            remedy = f"drop {dropped}, or encode as numbers"
+            if all(_number(found.replace(",", ".")) is not None for _, found in self.text.values()):
+                remedy = "write numbers with a decimal point"
+            where, found = self.text[names[0]]
+            shown = found if len(found) <= 30 else found[:29] + "…"
+            raise InputError(f"{kind} text ({where} holds {shown!r}); {remedy}.")
+        for places, what, remedy in (
+            (self.missing, "missing value", "remove or impute those rows"),
+            (self.infinite, "infinite value", "remove those rows or bound the values"),
+        ):
+            if places:
+                count = f"{len(places):,} {what}{'s' if len(places) > 1 else ''}"
+                raise InputError(f"{path} has {count}, the first in {places[0]}; {remedy} first.")
 
 
 def _number(text: str) -> float | None:
@@ -611,10 +549,6 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 30 else text[:29] + "…"
 
 
 # --- the map into the unit ball -------------------------------------------------------------------

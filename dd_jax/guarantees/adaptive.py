@@ -138,13 +138,6 @@ def privacy_adaptive(eps_dp, adaptivity):
     return floats.plain(floats.product(adaptivity + 1, eps_dp))
 
 
-def privacy_adaptive_mu(mu_dp, adaptivity):
-    """`privacy_adaptive` for Gaussian DP: μ = √(p + 1) μ_dp."""
-    mu_dp = checks.nonnegative("mu_dp", mu_dp)
-    adaptivity = checks.steps("adaptivity", adaptivity)
-    return floats.plain(floats.product(np.sqrt(adaptivity + 1), mu_dp))
-
-
 def privacy_adaptive_intervals(
     run: Descent, learn_steps, delete_steps, requests, observed, *, first_inserted=0
 ):
@@ -192,15 +185,6 @@ def privacy_run_sum(run: Descent, learn_steps, delete_steps, requests, *, first_
     return deletion_run_sum(
         run, learn_steps, delete_steps, requests + 1, first_inserted=first_inserted
     )
-
-
-def privacy_runs(eps_dp, requests, *, first_inserted=0):
-    """`privacy_run_sum` when all that is known is that each run is (q, ε_dp): (i + 1 - j) ε_dp.
-
-    Erratum E9: ε_dp alone does not cover a record through i requests of a non-convex run.
-    """
-    request = checks.steps("requests", requests) + 1
-    return deletion_runs(eps_dp, request, first_inserted=first_inserted)
 
 
 def steps_with_record(learn_steps, delete_steps, request, first_inserted):

@@ -150,15 +150,6 @@ def privacy_optimal_mu(run: Descent, steps):
     return renyi.gdp_from_linear_renyi(2, privacy_optimal(replace(run, order=2), steps))
 
 
-def privacy_lipschitz_mu(run: Descent, steps):
-    """Gaussian DP of K noisy steps for any Lipschitz loss: μ = √(2 L² η K / (σ² n²)).
-
-    Guarantee: μ-GDP of all K iterates jointly (K Gaussian mechanisms composed).
-    Assumes: what `privacy_lipschitz` assumes. `thm:abadi`.
-    """
-    return renyi.gdp_from_linear_renyi(2, privacy_lipschitz(replace(run, order=2), steps))
-
-
 # --- records that go ----------------------------------------------------------------------------
 
 

@@ -89,18 +89,6 @@ def epsilon_from_advantage_soundness_paper(order, advantage):
     return _threshold(order, advantage, _log_prefactor_paper(order))
 
 
-def epsilon_from_advantage_neighbours(order, advantage):
-    """The ε below which a bound linear in the order, between the hypotheses, is refuted: 2 q a²."""
-    order = checks.order(order)
-    advantage = checks.probability("advantage", advantage)
-    return floats.plain(2 * order * advantage**2)
-
-
-def epsilon_from_advantage_gdp(order, advantage):
-    """The ε below which a Gaussian-DP bound is refuted: q μ²/2 with μ = 2Φ⁻¹((1+a)/2)."""
-    return renyi.renyi_from_gdp(order, renyi.gdp_from_advantage(advantage))
-
-
 def deletion_necessary(order, advantage):
     """The ε below which adaptive deletion is impossible when learner and deleter leak this much.
 

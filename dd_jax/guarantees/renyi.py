@@ -18,30 +18,6 @@ _LEGENDRE_NODES, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 # --- exact divergences -------------------------------------------------------------------------
 
 
-def renyi_shift(order, shift, variance):
-    """R_q between N(m, v I) and N(m + shift, v I): q ‖shift‖² / (2v), `shift` being its norm."""
-    order = checks.order(order)
-    shift = np.abs(checks.numbers("shift", shift))
-    inverse = 1 / checks.positive("variance", variance)
-    return floats.plain(floats.product(0.5, order, shift, shift, inverse))
-
-
-def renyi_normal(order, mean_first, variance_first, mean_second, variance_second):
-    """R_q(N(m₀, v₀) ‖ N(m₁, v₁)) on the line, broadcast over every argument.
-
-    (q/2)(m₀-m₁)²/v_q - [log v_q - (1-q) log v₀ - q log v₁] / (2(q-1)),  v_q = (1-q)v₀ + q v₁
-
-    Infinite where v_q ≤ 0. `dfn:renyi`.
-    """
-    order = checks.order(order)
-    first = checks.positive("variance_first", variance_first)
-    second = checks.positive("variance_second", variance_second)
-    shift = checks.numbers("mean_first", mean_first) - checks.numbers("mean_second", mean_second)
-    with np.errstate(all="ignore"):
-        whitened, excess = shift / np.sqrt(first), (second - first) / first
-    return floats.plain(_renyi_whitened(order, whitened**2, excess))
-
-
 def renyi_gaussian(order, mean_first, covariance_first, mean_second, covariance_second):
     """R_q(N(m₀, Σ₀) ‖ N(m₁, Σ₁)) in d dimensions.
 
@@ -100,14 +76,6 @@ def compose_renyi(*epsilons):
     return floats.plain(sum(checks.nonnegative("epsilon", e) for e in epsilons))
 
 
-def compose_gdp(*mus):
-    """GDP of several releases, each μ_j-GDP given those before it: √Σ μ_j²."""
-    total = np.float64(0.0)
-    for mu in mus:
-        total = np.hypot(total, checks.nonnegative("mu", mu))
-    return floats.plain(total)
-
-
 def weak_triangle(eps_first, eps_infinite):
     """R_q(P‖Q) ≤ R_q(P‖M) + R_∞(M‖Q) for every M. `thm:triangle_inequality`."""
     eps_first = checks.nonnegative("eps_first", eps_first)
@@ -124,13 +92,6 @@ def at_lower_order(order, eps, lower_order):
             f"give lower_order ≤ order."
         )
     return floats.plain(eps + 0 * (order + lower))
-
-
-def linear_at_order(order, eps, new_order):
-    """R_{q'} for any q' given a *linear* claim R_q ≤ ε at order q: ε q'/q."""
-    slope = 1 / checks.order(order)
-    eps = checks.nonnegative("eps", eps)
-    return floats.plain(floats.product(eps, slope, checks.order(new_order)))
 
 
 # --- Rényi to (ε, δ) ----------------------------------------------------------------------------
@@ -161,29 +122,6 @@ def _tight_overhead(order, delta):
         return np.log(below / order) - (np.log(delta) + np.log1p(below)) / below
 
 
-def delta_simple(order, eps, epsilon):
-    """δ from R_q ≤ eps at a wanted `epsilon`: exp(-(q-1)(epsilon - eps)), at most 1."""
-    order = checks.order(order)
-    eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
-    with np.errstate(all="ignore"):
-        return floats.plain(_delta((order - 1) * (eps - epsilon), epsilon))
-
-
-def delta_tight(order, eps, epsilon):
-    """δ from R_q ≤ eps at a wanted `epsilon`, the inverse of `epsilon_tight`, at most 1."""
-    order = checks.order(order)
-    eps, epsilon = checks.nonnegative("eps", eps), checks.nonnegative("epsilon", epsilon)
-    with np.errstate(all="ignore"):
-        exponent = (order - 1) * (eps - epsilon + np.log((order - 1) / order)) - np.log(order)
-        return floats.plain(_delta(exponent, epsilon))
-
-
-def _delta(exponent, epsilon):
-    """e^exponent, at most 1, and 0 at ε = ∞ alone."""
-    delta = np.exp(np.minimum(np.where(np.isnan(exponent), 0.0, exponent), 0.0))
-    return np.where(np.isinf(epsilon), delta, floats.rounded_up(delta))
-
-
 def epsilon_simple_linear(slope, delta):
     """`epsilon_simple` at the best order for a linear claim R_q ≤ qρ: ρ + 2√(ρ log(1/δ))."""
     slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
@@ -198,7 +136,7 @@ def epsilon_tight_linear(slope, delta):
     slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
     order = 1 + _best_order_minus_one(slope, delta)
     value = np.maximum(floats.product(slope, order) + _tight_overhead(order, delta), 0.0)
-    simple = slope + 2 * np.sqrt(slope) * np.sqrt(-np.log(delta))
+    simple = epsilon_simple_linear(slope, delta)
     return floats.plain(np.where(slope == 0, 0.0, np.fmin(value, simple)))
 
 

@@ -5,7 +5,8 @@ which it tightens. Bounded non-convex losses: the paper's bounds, which are vacu
 and bounds without the factor exp(b/σ²). M = λ+β, κ = M/λ, c = 1-ηλ, B = exp(4b/σ²).
 
 A bound on a run takes a `Descent`, whose `records` is r, the records that one request edits; its
-order does not matter here. What depends on the constants of the problem alone takes those.
+order does not matter here. A bound for bounded losses takes a `Bounded`, of which q, n and r do not
+matter. What depends on few constants alone takes those.
 """
 
 import numpy as np
@@ -14,6 +15,7 @@ from dd_jax import checks
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import floats
 from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees.nonconvex import Bounded
 
 _ROUNDING = 1e-14
 _EXACT_REQUESTS = 200  # requests iterated one by one before the chord bound takes over
@@ -135,11 +137,10 @@ def excess_risk_after_edit(lipschitz, l2, smoothness, n, edits_per_request, exce
     Assumes: convex, L-Lipschitz, β-smooth loss.
     `lem:excess_risk_after_edit`.
     """
-    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
-    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    kappa, lipschitz = _kappa(l2, smoothness), checks.positive("lipschitz", lipschitz)
     share = checks.edited_share(n, edits_per_request)
     before = checks.nonnegative("excess_risk", excess_risk)
-    edited = floats.product(16, share, share, lipschitz, lipschitz, 1 / l2)
+    edited = floats.product(16, share, share, lipschitz, lipschitz, np.divide(1, l2))
     return floats.plain(floats.product(kappa, 2 * before + edited))
 
 
@@ -173,19 +174,10 @@ def excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp):
         steps.
     `thm:unlearning_accuracy_convex`, part 3, with the constant of its proof.
     """
-    order, lipschitz, l2 = (
-        checks.order(order),
-        checks.positive("lipschitz", lipschitz),
-        checks.positive("l2", l2),
-    )
-    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
-    n, dim, eps_dp = (
-        checks.count("n", n),
-        checks.count("dim", dim),
-        checks.positive("eps_dp", eps_dp),
-    )
-    share = lipschitz / n
-    return floats.plain(floats.product(10, kappa, order, dim, share, share, 1 / l2, 1 / eps_dp))
+    kappa, order, dim = _kappa(l2, smoothness), checks.order(order), checks.count("dim", dim)
+    share = checks.positive("lipschitz", lipschitz) / checks.count("n", n)
+    inverses = np.divide(1, l2), 1 / checks.positive("eps_dp", eps_dp)
+    return floats.plain(floats.product(10, kappa, order, dim, share, share, *inverses))
 
 
 @floats.quiet
@@ -196,8 +188,7 @@ def learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp):
 
     `thm:unlearning_accuracy_convex`, part 3.
     """
-    order, l2, dim = checks.order(order), checks.positive("l2", l2), checks.count("dim", dim)
-    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    kappa, order, dim = _kappa(l2, smoothness), checks.order(order), checks.count("dim", dim)
     gap = checks.positive("eps_dp", eps_dp) * checks.count("n", n) ** 2 / (4 * order * dim)
     return floats.plain(np.ceil(4 * kappa * np.maximum(np.log(gap), 0)))
 
@@ -210,8 +201,7 @@ def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_requ
 
     `thm:unlearning_accuracy_convex`, part 3.
     """
-    order, l2, dim = checks.order(order), checks.positive("l2", l2), checks.count("dim", dim)
-    kappa = 1 + checks.nonnegative("smoothness", smoothness) / l2
+    kappa, order, dim = _kappa(l2, smoothness), checks.order(order), checks.count("dim", dim)
     edits = checks.count("edits_per_request", edits_per_request)
     jump = 8 * checks.positive("eps_dp", eps_dp) * edits**2 / (order * dim)
     return floats.plain(np.ceil(4 * kappa * np.log(np.maximum(5 * kappa, jump))))
@@ -221,7 +211,7 @@ def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_requ
 
 
 @floats.quiet
-def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
+def gibbs_excess_risk_paper(problem: Bounded, noise_variance):
     """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), as the paper states it.
 
     err ≤ (dσ²/2) (log κ + √B)
@@ -230,17 +220,14 @@ def gibbs_excess_risk_paper(l2, smoothness, bound, noise_variance, dim):
     Assumes: loss bounded by b and β-smooth. Vacuous: never below e·d·b (erratum E3).
     `thm:gibbs_optimal`.
     """
-    l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
-    noise_variance, dim = (
-        checks.positive("noise_variance", noise_variance),
-        checks.count("dim", dim),
-    )
-    root = np.exp(2 * checks.positive("bound", bound) / noise_variance)
-    return floats.plain_bound(dim * noise_variance / 2 * (np.log1p(smoothness / l2) + root))
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    root = np.exp(2 * problem.bound / noise_variance)
+    entropy = np.log1p(problem.smoothness / problem.l2) + root
+    return floats.plain_bound(problem.dim * noise_variance / 2 * entropy)
 
 
 @floats.quiet
-def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
+def gibbs_second_moment(problem: Bounded, noise_variance):
     """E‖θ‖² under the Gibbs law π ∝ exp(-ℒ/σ²).
 
     E‖θ‖² ≤ min{ ((L + √(L² + 4λdσ²)) / (2λ))²,  (dσ²/λ) y },   y - 1 - log y = (2/d) KL,  y ≥ 1,
@@ -252,21 +239,18 @@ def gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim):
     Guarantee: for every database. Never above the three bounds of erratum E3.
     Assumes: loss differentiable, L-Lipschitz and bounded by b; convexity is not needed.
     """
-    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
-    bound, noise_variance = (
-        checks.positive("bound", bound),
-        checks.positive("noise_variance", noise_variance),
-    )
-    dim = checks.count("dim", dim)
-    spread = dim * noise_variance / l2
-    drift = lipschitz / (2 * l2)
-    entropy = np.minimum(2 * bound / noise_variance, (bound / noise_variance) ** 2 / 2)
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    spread = problem.dim * noise_variance / problem.l2
+    drift = problem.lipschitz / (2 * problem.l2)
+    ratio = problem.bound / noise_variance
+    entropy = np.minimum(2 * ratio, ratio**2 / 2)
     by_drift = (drift + np.sqrt(drift**2 + spread)) ** 2
-    return floats.plain_bound(np.minimum(by_drift, spread * _moment_ratio(2 * entropy / dim)))
+    by_entropy = spread * _moment_ratio(2 * entropy / problem.dim)
+    return floats.plain_bound(np.minimum(by_drift, by_entropy))
 
 
 @floats.quiet
-def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
+def gibbs_excess_risk(problem: Bounded, noise_variance):
     """Excess risk of a sample of the Gibbs law π ∝ exp(-ℒ/σ²), without the factor B.
 
     err ≤ min{ (dσ²/2) [1 + log(M m² / (dσ²))],  2b + λm²/2 },   m² = `gibbs_second_moment`
@@ -276,14 +260,12 @@ def gibbs_excess_risk(lipschitz, l2, smoothness, bound, noise_variance, dim):
     Replaces `thm:gibbs_optimal` (erratum E3): its proof with the greatest entropy of a given second
     moment.
     """
-    square = gibbs_second_moment(lipschitz, l2, bound, noise_variance, dim)
-    return floats.plain_bound(
-        _risk_by_entropy(square, 0.0, l2, smoothness, bound, noise_variance, dim)
-    )
+    square = gibbs_second_moment(problem, noise_variance)
+    return floats.plain_bound(_risk_by_entropy(problem, noise_variance, square, 0.0))
 
 
 @floats.quiet
-def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance, dim, eps_dd):
+def excess_risk_nonconvex_paper(problem: Bounded, noise_variance, eps_dd):
     """Excess risk of every released model under the paper's non-convex plan, as its proof has it.
 
     err ≤ Lσ √(2 ε_dd B / λ) + ε_dd B σ² (2λ+β) / λ + (dσ²/2) (log κ + 2√B)
@@ -293,21 +275,15 @@ def excess_risk_nonconvex_paper(lipschitz, l2, smoothness, bound, noise_variance
     Assumes: loss L-Lipschitz, β-smooth and bounded by b; (q, ε_dd)-closeness to the Gibbs law.
     `thm:deletion_accuracy_nonconvex`, part 3.
     """
-    lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
-    smoothness, eps_dd = (
-        checks.nonnegative("smoothness", smoothness),
-        checks.nonnegative("eps_dd", eps_dd),
-    )
-    bound, noise_variance = (
-        checks.positive("bound", bound),
-        checks.positive("noise_variance", noise_variance),
-    )
-    root = np.exp(2 * bound / noise_variance)
-    transport = root * np.sqrt(2 * noise_variance / l2) * np.sqrt(eps_dd)
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    eps_dd = checks.nonnegative("eps_dd", eps_dd)
+    root = np.exp(2 * problem.bound / noise_variance)
+    transport = root * np.sqrt(2 * noise_variance / problem.l2) * np.sqrt(eps_dd)
     transport = np.where(eps_dd == 0, 0.0, transport)
-    moved = lipschitz * transport + (l2 + smoothness / 2) * transport**2
-    entropy = np.log1p(smoothness / l2) + 2 * root
-    return floats.plain_bound(moved + checks.count("dim", dim) * noise_variance / 2 * entropy)
+    steepness = problem.l2 + problem.smoothness / 2
+    moved = problem.lipschitz * transport + steepness * transport**2
+    entropy = np.log1p(problem.smoothness / problem.l2) + 2 * root
+    return floats.plain_bound(moved + problem.dim * noise_variance / 2 * entropy)
 
 
 @floats.quiet
@@ -320,18 +296,20 @@ def released_second_moment(lipschitz, l2, noise_variance, dim, step_size):
     Assumes: L-Lipschitz loss, convex or not; ηλ ≤ 1.
     """
     lipschitz, l2 = checks.positive("lipschitz", lipschitz), checks.positive("l2", l2)
-    noise_variance, dim = (
-        checks.positive("noise_variance", noise_variance),
-        checks.count("dim", dim),
-    )
-    pull = _pull(step_size, l2)
-    drift = lipschitz / l2
-    noise = 2 * (2 - pull) * dim * noise_variance / l2
+    noise_variance = checks.positive("noise_variance", noise_variance)
+    pull = checks.positive("step_size", step_size) * l2
+    if not np.all(pull <= 1 + _ROUNDING):
+        raise CertificateRefused(
+            f"step_size · l2 = {np.max(pull):g} is above 1, which this bound does not allow; "
+            f"give a step size of at most 1/l2."
+        )
+    pull, drift = np.minimum(pull, 1), lipschitz / l2
+    noise = 2 * (2 - pull) * checks.count("dim", dim) * noise_variance / l2
     return floats.plain_bound((((1 - pull) * drift + np.sqrt(drift**2 + noise)) / (2 - pull)) ** 2)
 
 
 @floats.quiet
-def excess_risk_nonconvex(run: Descent, bound, dim, eps_dd):
+def excess_risk_nonconvex(problem: Bounded, noise_variance, step_size, eps_dd):
     """Excess risk of released models that are ε_dd-close to their Gibbs law, without the factor B.
 
     err ≤ min{ σ² ε_dd + (dσ²/2) [1 + log(M m² / (dσ²))],  2b + λm²/2 },
@@ -347,23 +325,27 @@ def excess_risk_nonconvex(run: Descent, bound, dim, eps_dd):
         N(0, σ²/λ I); ηλ ≤ 1.
     Replaces `thm:deletion_accuracy_nonconvex`, part 3 (erratum E3).
     """
-    l2, noise_variance = run.l2, run.noise_variance
-    released = released_second_moment(run.lipschitz, l2, noise_variance, dim, run.step_size)
-    gibbs = gibbs_second_moment(run.lipschitz, l2, bound, noise_variance, dim)
+    released = released_second_moment(
+        problem.lipschitz, problem.l2, noise_variance, problem.dim, step_size
+    )
+    gibbs = gibbs_second_moment(problem, noise_variance)
     eps_dd = checks.nonnegative("eps_dd", eps_dd)
-    ratio = 2 * checks.positive("bound", bound) / noise_variance
-    spread = noise_variance / checks.positive("l2", l2)
+    ratio = 2 * problem.bound / noise_variance
+    spread = noise_variance / problem.l2
     transport = np.exp(ratio / 2) * np.sqrt(2 * spread) * np.sqrt(eps_dd)
     moved = (np.sqrt(gibbs) + np.where(eps_dd == 0, 0.0, transport)) ** 2
     entropy = eps_dd + np.minimum(ratio, ratio**2 / 8 + ratio * np.sqrt(eps_dd / 2))
-    tilted = dim * spread * _moment_ratio(2 * entropy / dim)
+    tilted = problem.dim * spread * _moment_ratio(2 * entropy / problem.dim)
     square = np.minimum(np.minimum(released, moved), tilted)
-    return floats.plain_bound(
-        _risk_by_entropy(square, eps_dd, l2, run.smoothness, bound, noise_variance, dim)
-    )
+    return floats.plain_bound(_risk_by_entropy(problem, noise_variance, square, eps_dd))
 
 
 # --- what the bounds are made of ------------------------------------------------------------------
+
+
+def _kappa(l2, smoothness):
+    """κ = (λ+β)/λ."""
+    return 1 + checks.nonnegative("smoothness", smoothness) / checks.positive("l2", l2)
 
 
 def _curvature(run):
@@ -436,17 +418,6 @@ def _steps_to(pull, excess, room):
     return np.where(excess > 0, np.maximum(np.ceil(needed / rate * (1 - _ROUNDING)), 1), 0)
 
 
-def _pull(step_size, l2):
-    """ηλ, refused above 1."""
-    pull = checks.positive("step_size", step_size) * checks.positive("l2", l2)
-    if not np.all(pull <= 1 + _ROUNDING):
-        raise CertificateRefused(
-            f"step_size · l2 = {np.max(pull):g} is above 1, which this bound does not allow; "
-            f"give a step size of at most 1/l2."
-        )
-    return np.minimum(pull, 1)
-
-
 def _moment_ratio(entropy):
     """The y ≥ 1 with y - 1 - log y = entropy, approached from above by Newton's method."""
     z = np.sqrt(2 * entropy) + entropy
@@ -457,13 +428,8 @@ def _moment_ratio(entropy):
     return 1 + z
 
 
-def _risk_by_entropy(square, divergence, l2, smoothness, bound, noise_variance, dim):
+def _risk_by_entropy(problem, noise_variance, square, divergence):
     """min{σ²·KL + (dσ²/2)[1 + log(M m²/(dσ²))], 2b + λm²/2}."""
-    l2, smoothness = checks.positive("l2", l2), checks.nonnegative("smoothness", smoothness)
-    noise_variance, dim = (
-        checks.positive("noise_variance", noise_variance),
-        checks.count("dim", dim),
-    )
-    ratio = (l2 + smoothness) * square / (dim * noise_variance)
-    entropy = noise_variance * (divergence + dim / 2 * (1 + np.log(ratio)))
-    return np.minimum(entropy, 2 * checks.positive("bound", bound) + l2 * square / 2)
+    ratio = problem.curvature * square / (problem.dim * noise_variance)
+    entropy = noise_variance * (divergence + problem.dim / 2 * (1 + np.log(ratio)))
+    return np.minimum(entropy, 2 * problem.bound + problem.l2 * square / 2)

@@ -1,20 +1,20 @@
 """Bounded losses that need not be convex, by closeness to the Gibbs law."""
 
 import math
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import adaptive, inference, nonconvex, renyi
+from dd_jax.guarantees import inference, nonconvex
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import Descent, privacy_lipschitz
 from dd_jax.plans import conditions
 from dd_jax.plans.certificate import NUMBERS, Numbers, Question
+from dd_jax.plans.composition import composition_numbers
 from dd_jax.plans.plan import Plan
-from dd_jax.plans.settings import FORMULAS, Dtype, Settings, check_unit, descent, whole
+from dd_jax.plans.settings import FORMULAS, Dtype, Settings, check_unit, whole
 
 
 def plan_nonconvex(
@@ -94,18 +94,11 @@ def plan_nonconvex(
     )
 
 
-def _require_privacy(problem, found, eps_dp) -> None:
+def _require_privacy(case: nonconvex.Bounded, found, eps_dp) -> None:
     """Refuse a noise of the user's own that breaks the privacy budget."""
     steps = max(1.0, found.learn_steps, found.delete_steps)
-    run = Descent(
-        problem.order,
-        problem.lipschitz,
-        problem.l2,
-        problem.smoothness,
-        found.noise_variance,
-        problem.n,
-        found.step_size,
-    )
+    constants = (case.order, case.lipschitz, case.l2, case.smoothness)
+    run = Descent(*constants, found.noise_variance, case.n, found.step_size)
     per_run = privacy_lipschitz(run, steps)
     if per_run > eps_dp * (1 + 1e-12):
         raise CertificateRefused(
@@ -127,41 +120,46 @@ def _bounded(problem, order, n, dim, edits_per_request) -> nonconvex.Bounded:
 def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
     """Every number of a non-convex certificate, from the plan's settings alone.
 
-    Records that stay: the run sum over the runs that saw the record, marginal and joint alike.
-    Records that go: the divergence from the Gibbs law for a requester that saw no release since the
-    start, the run sum for one that did (errata E2, E9); a release seen before the record came in
-    counts, as the argument needs the whole history non-adaptive.
+    The run sums hold for records that stay, and for records that go against a requester that saw a
+    release (errata E2, E9). Against one that saw none since the start, the divergence from the
+    Gibbs law holds for records that go; a release seen before the record came in counts, as the
+    argument needs the whole history non-adaptive.
     """
     conditions.require_nonconvex(plan.problem)
     _require_start(plan)
-    run = descent(plan)
-    run_sum = _run_sum(plan, question, adaptive.deletion_run_sum)
-    joint = _run_sum(plan, question, adaptive.privacy_run_sum)
-    eps_dd, at_request = _gibbs(plan, np.inf), _gibbs(plan, question.request)
-    adaptive_requester = question.adaptivity > 0
-    advantage = inference.advantage_gdp(renyi.gdp_from_linear_renyi(run.order, run_sum))
-    if not adaptive_requester:
-        advantage = min(advantage, inference.advantage_soundness(run.order, eps_dd))
-    return Numbers(
-        order=run.order,
-        eps_dp=joint,
-        eps_dp_run=privacy_lipschitz(run, max(plan.learn_steps, plan.delete_steps)),
-        eps_dp_adaptive=joint,
-        eps_dp_request=joint,
-        eps_dp_joint=joint,
-        eps_dd=eps_dd,
-        eps_dd_adaptive=run_sum if adaptive_requester else eps_dd,
-        eps_dd_request=run_sum if adaptive_requester else at_request,
-        eps_dd_records=(
-            _run_sum(plan, question, adaptive.deletion_run_sum, question.records)
-            if adaptive_requester
-            else eps_dd
-        ),
-        privacy_form="gaussian",
-        deletion_form="renyi",
-        adaptive_form="gaussian" if adaptive_requester else "renyi",
-        advantage_bound=advantage,
-        **_risks(plan, eps_dd, at_request, adaptive_requester),
+    case = _bounded(plan.problem, plan.order, plan.n, plan.dim, plan.edits_per_request)
+    noise_variance, step_size = plan.noise_variance, plan.step_size
+
+    def gibbs(request) -> float:
+        """R_q(Θ̂_i‖π(D_i)), the supremum over all requests where i = ∞."""
+        deletion = nonconvex.PROOFS[plan.accountant].deletion
+        steps = (plan.learn_steps, plan.delete_steps)
+        return deletion(case, noise_variance, step_size, *steps, request=request)
+
+    def risk(divergence) -> float:
+        return risks.excess_risk_nonconvex(case, noise_variance, step_size, divergence)
+
+    sums = composition_numbers(plan, question)
+    eps_dd, at_request, learned = gibbs(np.inf), gibbs(question.request), gibbs(0)
+    numbers = sums._replace(eps_dd=eps_dd, deletion_form="renyi")
+    if question.adaptivity:
+        # No divergence from the Gibbs law is left, but that of learning, which precedes requests.
+        every, at_request = math.inf, math.inf
+    else:
+        every = max(learned, eps_dd)
+        sound = inference.advantage_soundness(sums.order, eps_dd)
+        numbers = numbers._replace(
+            eps_dd_adaptive=eps_dd,
+            eps_dd_request=at_request,
+            eps_dd_records=eps_dd,
+            adaptive_form="renyi",
+            advantage_bound=min(sums.advantage_bound, sound),
+        )
+    return numbers._replace(
+        risk_bound=risk(every),
+        risk_bound_learned=risk(learned),
+        risk_bound_request=risk(at_request),
+        risk_bound_paper=risks.excess_risk_nonconvex_paper(case, noise_variance, every),
     )
 
 
@@ -173,46 +171,6 @@ def _require_start(plan: Settings) -> None:
             f"which holds from N(0, σ²/λ I) only (erratum E11: a pretrained start broke it); "
             f"give init_variance = {needed:g}."
         )
-
-
-def _run_sum(plan, question, formula, records=1) -> float:
-    steps = (plan.learn_steps, plan.delete_steps, question.request)
-    run = replace(descent(plan), records=records)
-    return formula(run, *steps, first_inserted=question.first_inserted)
-
-
-def _gibbs(plan, request) -> float:
-    problem = _bounded(plan.problem, plan.order, plan.n, plan.dim, plan.edits_per_request)
-    steps = (plan.step_size, plan.learn_steps, plan.delete_steps)
-    return nonconvex.PROOFS[plan.accountant].deletion(
-        problem, plan.noise_variance, *steps, request=request
-    )
-
-
-def _risks(plan, supremum, at_request, adaptive_requester) -> dict:
-    """From the divergence of each model: learned, after this request, after all of them.
-
-    The supremum is over requests alone, so the learned model's is added to it. Requests that
-    depend on releases leave no divergence from the Gibbs law, but learning precedes them.
-    """
-    problem, run = plan.problem, descent(plan)
-    loss = (problem.lipschitz, problem.l2, problem.loss.smoothness, problem.loss.bound)
-    learned = _gibbs(plan, 0)
-    if adaptive_requester:
-        supremum = at_request = math.inf
-    every = max(learned, supremum)
-
-    def risk(divergence):
-        return risks.excess_risk_nonconvex(run, problem.loss.bound, plan.dim, divergence)
-
-    return {
-        "risk_bound": risk(every),
-        "risk_bound_learned": risk(learned),
-        "risk_bound_request": risk(at_request),
-        "risk_bound_paper": risks.excess_risk_nonconvex_paper(
-            *loss, plan.noise_variance, plan.dim, every
-        ),
-    }
 
 
 NUMBERS["nonconvex"] = nonconvex_numbers

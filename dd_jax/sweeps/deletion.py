@@ -115,18 +115,10 @@ def judged(key: Array, run: PlannedRun, train: Labelled, test: Labelled) -> Outc
     edits = jax.vmap(lambda index: Edit(index, null))(rows)
     stream = requesters.fixed_stream(edits)
     mechanism = noisy_gd.mechanism(problem, schedule(run))
-    curator, transcript = interact(key, mechanism, stream, train, num_requests=run.requests)
+    _, transcript = interact(key, mechanism, stream, train, num_requests=run.requests)
     models = transcript.releases[jnp.array([0, -1])]
-    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), train, curator.database)
-
-    def excess_risk(pair):  # mapped, so that the minimiser is compiled once
-        model, database = pair
-        optimum = erm.minimise(problem, database).params
-        return erm.excess_risk(problem, model, database, optimum)
-
-    risks = jax.lax.map(excess_risk, (models, both))
-    accuracies = jnp.mean(models @ test.features.T * test.label > 0, axis=1)
-    return Outcome(*risks, *accuracies)
+    found = erm.judge_stream(problem, models[:, None], train, edits, (0, run.requests))
+    return Outcome(*found.risk[:, 0], *erm.accuracy(models, test))
 
 
 class Answer(NamedTuple):

@@ -291,10 +291,10 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
     found["learning, run sum"] = convex.privacy_lipschitz(descent, learn)
     steps = (run.learn_steps, run.delete_steps)
     found["deletion, run sum"] = np.array(adaptive.deletion_run_sum(descent, *steps, 1))
-    sizes = (LIPSCHITZ, L2, SMOOTHNESS, BOUND, run.noise_variance, dim)
     sharp = run.bound("sharp", run.learn_steps, 1, 0)
-    mended = risk.excess_risk_nonconvex(descent, BOUND, dim, sharp)
-    found["risk bound"] = np.array([mended, risk.excess_risk_nonconvex_paper(*sizes, sharp)])
+    mended = risk.excess_risk_nonconvex(run.problem, run.noise_variance, run.step_size, sharp)
+    paper = risk.excess_risk_nonconvex_paper(run.problem, run.noise_variance, sharp)
+    found["risk bound"] = np.array([mended, paper])
     return found
 
 
@@ -302,6 +302,7 @@ def _risks(config: Config) -> dict[str, np.ndarray]:
     """Excess risk of the Gibbs law in one dimension over σ², exact and by both bounds."""
     noises = np.geomspace(*config.risk_noises, config.points)
     axis = make_axis(config.n, 1, 0)
+    problem = nonconvex.Bounded(config.order, LIPSCHITZ, L2, SMOOTHNESS, BOUND, config.n, 1)
     exact = []
     for noise in noises:
         reach = 8 * np.sqrt(noise / L2) + LIPSCHITZ / L2
@@ -310,8 +311,8 @@ def _risks(config: Config) -> dict[str, np.ndarray]:
     return {
         "risk: noise": noises,
         "risk: exact": np.array(exact),
-        "risk: E3": risk.gibbs_excess_risk(LIPSCHITZ, L2, SMOOTHNESS, BOUND, noises, 1),
-        "risk: paper": risk.gibbs_excess_risk_paper(L2, SMOOTHNESS, BOUND, noises, 1),
+        "risk: E3": risk.gibbs_excess_risk(problem, noises),
+        "risk: paper": risk.gibbs_excess_risk_paper(problem, noises),
         "risk: model 0": -axis.objective(np.linspace(-2, 2, 4_001)).min()[None],
     }
 

@@ -141,7 +141,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
 def _compute_one(config: Config, name: str, key: Array, runner: Runner) -> dict[str, Any]:
     runner.say(f"{name}: loading")
     loaded = data.load(name)
-    train, test = loaded.train, loaded.test
+    train, test = loaded.train, jax.tree.map(np.asarray, loaded.test)
     asked = make_asked(config, name, train)
     known = {
         "size": [asked.n, asked.dim, len(test.label)],
@@ -154,7 +154,7 @@ def _compute_one(config: Config, name: str, key: Array, runner: Runner) -> dict[
     curated = Curated(name, problem, plan, train)
     count = config.fetched_judged if _is_fetched(name) else config.judged
     # Evenly spaced releases, the first and the last among them.
-    judged = np.unique(np.linspace(0, config.deletions, count).round().astype(int))
+    judged = sorted({round(x) for x in np.linspace(0, config.deletions, count).tolist()})
     stream_key, learn_key, audit_key = jax.random.split(key, 3)
     edits = stream(problem, train, config.deletions)
     models = releases(runner, curated, edits, seeds, stream_key)
@@ -164,13 +164,15 @@ def _compute_one(config: Config, name: str, key: Array, runner: Runner) -> dict[
     bounds = [plan.certificate(request=max(i, 1)) for i in judged]
     return known | {
         "majority": max(np.mean(test.label > 0), np.mean(test.label < 0)),
-        "accuracy": accuracies(models, test),
+        "accuracy": erm.accuracy(models, test),
         "judged": judged,
-        "risk": stream_risks(problem, models, train, edits, judged),
+        "risk": risks(problem, models[:, judged], train, edits, tuple(judged)),
         "risk bound": [bounds[0].risk_bound_learned, *(b.risk_bound_request for b in bounds[1:])],
         "checkpoints": checkpoints(plan.learn_steps),
-        "learning risk": learning_risks(problem, learned, train),
-        "learning accuracy": accuracies(learned, test),
+        "learning risk": risks(
+            problem, learned.reshape(-1, 1, asked.dim), train, edits, (0,)
+        ).reshape(learned.shape[:2]),
+        "learning accuracy": erm.accuracy(learned, test),
         "epsilon": [certificate.epsilon_dp, certificate.epsilon_dd],
         "audit": _audit(config, curated, audit_key, runner),
     }
@@ -363,48 +365,15 @@ def checkpoints(learn_steps: int) -> np.ndarray:
     return np.unique(np.round(spaced).astype(int))
 
 
-_minimise = jax.jit(lambda problem, database, start: erm.minimise(problem, database, start).params)
+_judge = jax.jit(erm.judge_stream, static_argnames="judged")
 
 
-@jax.jit
-def _excess_risks(problem, models, database, optimum):
-    return jax.lax.map(lambda model: erm.excess_risk(problem, model, database, optimum), models)
-
-
-def stream_risks(
-    problem: dd.Problem, models: np.ndarray, train, edits: dd.Edit, judged: np.ndarray
+def risks(
+    problem: dd.Problem, models: np.ndarray, train, edits: dd.Edit, judged: tuple[int, ...]
 ) -> np.ndarray:
-    """Excess risk of the judged releases on their own databases: (seeds, judged)."""
-    optimum, found = problem.loss.template(train), []
-    for request in judged:
-        database = _edited(train, edits, request)
-        optimum = _minimise(problem, database, optimum)
-        found.append(np.asarray(_excess_risks(problem, models[:, request], database, optimum)))
-    return np.stack(found, axis=1)
-
-
-def _edited(train: dd.Labelled, edits: dd.Edit, request: int) -> dd.Labelled:
-    """The database after so many edits, on the host: slices of ever new shapes compile anew."""
-    rows = np.asarray(edits.index)[:request, 0]
-
-    def leaf(records, new):
-        records = np.array(records)
-        records[rows] = np.asarray(new)[:request, 0]
-        return records
-
-    return jax.tree.map(leaf, train, edits.record)
-
-
-def learning_risks(problem: dd.Problem, models: np.ndarray, train) -> np.ndarray:
-    """Excess risk of every checkpoint: (seeds, checkpoints)."""
-    optimum = _minimise(problem, train, problem.loss.template(train))
-    risks = _excess_risks(problem, models.reshape(-1, models.shape[-1]), train, optimum)
-    return np.asarray(risks).reshape(models.shape[:2])
-
-
-def accuracies(models: np.ndarray, test: dd.Labelled) -> np.ndarray:
-    """Share of held-out records that each model gets right, over the leading axes."""
-    return np.mean(models @ np.asarray(test.features).T * np.asarray(test.label) > 0, axis=-1)
+    """Excess risk of releases (seeds, judged, d) on their own databases: (seeds, judged)."""
+    found = _judge(problem, np.swapaxes(models, 0, 1), train, edits, judged=judged)
+    return np.asarray(found.risk).T
 
 
 class Audited(NamedTuple):
@@ -559,13 +528,12 @@ def _run_table(results: dict[str, np.ndarray]) -> Table:
                 "verdict on all risks": "within" if (risks <= bounds).all() else "ABOVE",
             }
         )
-    columns = list(rows[0]) if rows else ["data"]
-    shown = [tuple(row.values()) for row in rows]
     waiting = [name for name in names(results) if name not in run_names(results)]
     absent = [f"{name}: run at the full scale" for name in waiting]
     absent += [f"{name}: run `{command}`" for name, command in fetch_commands(results).items()]
-    shown += [(words, *[None] * (len(columns) - 1)) for words in absent]
-    return Table("Runs, at the Rényi divergence ε_dp/2 after a deletion", columns, shown)
+    columns = rows[0] if rows else ["data"]
+    rows += [dict.fromkeys(columns) | {"data": words} for words in absent]
+    return Table.from_rows("Runs, at the Rényi divergence ε_dp/2 after a deletion", rows)
 
 
 def _cost_table(config: Config, results: dict[str, np.ndarray]) -> Table:
@@ -603,20 +571,26 @@ def _cost_table(config: Config, results: dict[str, np.ndarray]) -> Table:
         f"Steps (passes over the data) for one deletion, and gradients of single records to learn "
         f"and serve {config.deletions} deletions"
     )
-    return Table(title, list(rows[0]) if rows else [], [tuple(row.values()) for row in rows])
+    return Table.from_rows(title, rows)
 
 
 def _audit_table(results: dict[str, np.ndarray]) -> Table:
-    rows = []
-    for name, words, found in _audits(results):
-        caught = found.detectable if math.isfinite(found.detectable) else "nothing"
-        epsilons = (found.certified_epsilon, found.audited_epsilon)
-        numbers = (found.certified, None, found.audited, verdict(found.refuted), caught, *epsilons)
-        rows.append((f"{name}: {words}", *numbers, int(found.seeds)))
-    first = ("claim", "certified", "exact", "audited", "verdict")
-    columns = (*first, "would have caught", "certified ε", "audited ε", "seeds")
+    rows = [
+        {
+            "claim": f"{name}: {words}",
+            "certified": found.certified,
+            "exact": None,
+            "audited": found.audited,
+            "verdict": verdict(found.refuted),
+            "would have caught": found.detectable if math.isfinite(found.detectable) else "nothing",
+            "certified ε": found.certified_epsilon,
+            "audited ε": found.audited_epsilon,
+            "seeds": int(found.seeds),
+        }
+        for name, words, found in _audits(results)
+    ]
     unit = f"Rényi divergence of order {ORDER:g}"
-    return Table(f"Audits, each number a {unit} unless it is an ε", columns, rows, unit)
+    return Table.from_rows(f"Audits, each number a {unit} unless it is an ε", rows, unit)
 
 
 def _audits(results: dict[str, np.ndarray]) -> Iterator[tuple[str, str, Audited]]:

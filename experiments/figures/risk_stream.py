@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -160,94 +160,52 @@ def against_the_model(loss: Loss, pool: dd.Labelled) -> Requester:
 def databases(train: dd.Labelled, edits: dd.Edit, every: int) -> dd.Labelled:
     """The database after 0, every, 2·every, … edits, stacked."""
 
-    def step(rows, block):
-        rows = _apply(rows, block)
-        return rows, rows
+    def step(rows, edit):
+        return dd.apply_edit(rows, edit), rows
 
-    return jax.lax.scan(step, train, _blocks(train, edits, every))[1]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def minima(loss: Loss, l2, stacked: dd.Labelled) -> Array:
-    """The minimiser on each of the stacked databases, each sought from the one before."""
-
-    def step(params, database):
-        params = erm.minimise(dd.Problem(loss, l2), database, params).params
-        return params, params
-
-    first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    return jax.lax.scan(step, loss.template(first), stacked)[1]
+    last, earlier = jax.lax.scan(step, train, edits)
+    return jax.tree.map(
+        lambda rows, end: jnp.concatenate([rows[::every], end[None]]), earlier, last
+    )
 
 
-def fixed(
-    key: Array, setting: Any, edits: dd.Edit, stacked: dd.Labelled, optima: Array, test, every: int
-) -> Judged:
+def fixed(key: Array, setting: Any, edits: dd.Edit, train: dd.Labelled, test, every: int) -> Judged:
     """A stream fixed in advance, so that all seeds share the databases and their minimisers."""
-    train = jax.tree.map(lambda leaf: leaf[0], stacked)
-    requester = requesters.fixed_stream(edits)
-    releases = _transcript(key, setting, requester, (), train).releases[::every]
-    return Judged(_risks(setting, releases, stacked, optima), _accuracy(releases, test))
+    return _served(key, setting, requesters.fixed_stream(edits), (), train, test, every)
 
 
 def adaptive(key: Array, setting: Any, train: dd.Labelled, test, every: int) -> Judged:
     """A requester that sees every release and works against it: each seed its own database."""
-    problem, requester = dd.Problem(LOSS(), setting.l2), against_the_model(LOSS(), train)
-    transcript = _transcript(key, setting, requester, range(setting.requests), train)
-    releases = transcript.releases[::every]
-
-    def judge(carry, xs):
-        database, optimum = carry
-        release, block = xs
-        database = _apply(database, block)
-        optimum = erm.minimise(problem, database, optimum).params
-        return (database, optimum), erm.excess_risk(problem, release, database, optimum)
-
-    start = (train, problem.loss.template(train))
-    blocks = _blocks(train, transcript.edits, every)
-    _, risks = jax.lax.scan(judge, start, (releases, blocks))
-    return Judged(risks, _accuracy(releases, test))
+    requester, seen = against_the_model(LOSS(), train), range(setting.requests)
+    return _served(key, setting, requester, seen, train, test, every)
 
 
 def retrained(
-    key: Array, setting: Any, stacked: dd.Labelled, optima: Array, test: dd.Labelled
+    key: Array, setting: Any, edits: dd.Edit, stacked: dd.Labelled, test, every: int
 ) -> Judged:
     """A model learned from scratch on each of the stacked databases, with noise of its own."""
-    keys = jax.random.split(key, len(optima))
-    curator = mechanism(dd.Problem(LOSS(), setting.l2), schedule(setting))
-    models = jax.vmap(curator.learn)(keys, stacked)
-    return Judged(_risks(setting, models, stacked, optima), _accuracy(models, test))
+    problem, curator = _curator(setting)
+    models = jax.vmap(curator.learn)(jax.random.split(key, len(stacked.label)), stacked)
+    train = jax.tree.map(lambda leaf: leaf[0], stacked)
+    return _judge(problem, models, train, edits, test, every)
 
 
-def _transcript(key, setting, requester, observe, train) -> dd.Transcript:
-    curator = mechanism(dd.Problem(LOSS(), setting.l2), schedule(setting))
-    served = setting.requests
-    return dd.interact(key, curator, requester, train, num_requests=served, observe=observe)[1]
+def _served(key, setting, requester, observe, train, test, every: int) -> Judged:
+    problem, curator = _curator(setting)
+    served = {"num_requests": setting.requests, "observe": observe}
+    _, transcript = dd.interact(key, curator, requester, train, **served)
+    return _judge(problem, transcript.releases[::every], train, transcript.edits, test, every)
 
 
-def _risks(setting, models, stacked, optima) -> Array:
-    judge = functools.partial(erm.excess_risk, dd.Problem(LOSS(), setting.l2))
-    return jax.vmap(judge)(models, stacked, optima)
+def _curator(setting: Any) -> tuple[dd.Problem, dd.Mechanism]:
+    problem = dd.Problem(LOSS(), setting.l2)
+    return problem, mechanism(problem, schedule(setting))
 
 
-def _accuracy(models: Array, test: dd.Labelled) -> Array:
-    """Share of held-out records that each model gets right."""
-    return jnp.mean(models @ test.features.T * test.label > 0, axis=1)
-
-
-def _apply(database: PyTree, edits: dd.Edit) -> PyTree:
-    """One edit after another."""
-    return jax.lax.scan(lambda rows, edit: (dd.apply_edit(rows, edit), None), database, edits)[0]
-
-
-def _blocks(train: dd.Labelled, edits: dd.Edit, every: int) -> dd.Edit:
-    """Edits in blocks of `every`, after a block that names no row, for the first release."""
-    beyond = jnp.full_like(edits.index[:every], len(train.label))
-    none = dd.Edit(beyond, jax.tree.map(lambda leaf: leaf[:every], edits.record))
-
-    def block(first, rest):
-        return jnp.concatenate([first, rest]).reshape(-1, every, *rest.shape[1:])
-
-    return jax.tree.map(block, none, edits)
+def _judge(problem, models: Array, train, edits: dd.Edit, test, every: int) -> Judged:
+    requests = range(0, len(edits.index) + 1, every)
+    found = erm.judge_stream(problem, models[:, None], train, edits, requests)
+    return Judged(found.risk[:, 0], erm.accuracy(models, test))
 
 
 # --- the numbers ----------------------------------------------------------------------------------
@@ -263,21 +221,17 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     asked = Question(config.dataset, n, dim, *budgets, requests=config.num_requests)
     settings = [planned_run(asked, plan) for plan in plans.values()]
     edits = in_turn(train, config.num_requests, config.seed)
-    stacked = databases(train, edits, config.every)
-    optima = minima(dd.losses.logistic(), config.l2, stacked)
-    some = jax.tree.map(lambda leaf: leaf[:: config.apart], (stacked, optima))
-    in_advance = functools.partial(fixed, every=config.every)
-    against = functools.partial(adaptive, every=config.every)
+    stacked = databases(train, edits, config.retrain_every)
     runs = {
-        "fixed": (in_advance, config.seeds, (edits, stacked, optima, test)),
-        "adaptive": (against, config.adaptive_seeds, (train, test)),
-        "retrained": (retrained, config.seeds, (*some, test)),
+        "fixed": (fixed, config.every, config.seeds, (edits, train, test)),
+        "adaptive": (adaptive, config.every, config.adaptive_seeds, (train, test)),
+        "retrained": (retrained, config.retrain_every, config.seeds, (edits, stacked, test)),
     }
     results = _bounds(config, plans)
-    for number, (name, (fn, seeds, args)) in enumerate(runs.items()):
+    for number, (name, (fn, every, seeds, args)) in enumerate(runs.items()):
         found = runner.sweep(
             f"risk-stream-{name}",
-            fn,
+            functools.partial(fn, every=every),
             jax.random.fold_in(jax.random.key(config.seed), number),
             seeds,
             settings,
@@ -363,41 +317,38 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
             found = mean_over_seeds(results[f"{plan}_{name}_risk"], _each(config, results))
             above = int(np.sum(found.low > lowest))
             accuracy = results[f"{plan}_{name}_accuracy"].mean(axis=0)
-            worst = (found.value / bound).max()
-            cells = (plan, name, worst, found.low.size, above, verdict(above))
-            against_bounds.append((*cells, accuracy[0], accuracy[-1]))
+            against_bounds.append(
+                {
+                    "plan": plan,
+                    "requester": name,
+                    "worst mean / this library's bound": (found.value / bound).max(),
+                    "means judged": found.low.size,
+                    "shown above a bound": above,
+                    "verdict": verdict(above),
+                    "accuracy after learning": accuracy[0],
+                    "at the end": accuracy[-1],
+                }
+            )
         served, again = (
             results[f"{plan}_{name}_risk"].mean(axis=0) for name in ("fixed", "retrained")
         )
         ratio = served[:: config.apart] / again
-        steps = [int(results[f"{plan}_{what}_steps"]) for what in ("delete", "learn")]
-        looser = theorem / bound.max() if plan == "paper" else None
-        against_retraining.append((plan, *steps, ratio.min(), ratio.max(), looser))
+        against_retraining.append(
+            {
+                "plan": plan,
+                "steps per request": int(results[f"{plan}_delete_steps"]),
+                "steps of retraining": int(results[f"{plan}_learn_steps"]),
+                "risk over the retrained model's, least": ratio.min(),
+                "largest": ratio.max(),
+                "the paper's bound / this library's": theorem / bound.max()
+                if plan == "paper"
+                else None,
+            }
+        )
+    means = f"confidence {config.confidence:g} in all means"
     return [
-        Table(
-            f"Mean excess risk against the bounds, confidence {config.confidence:g} in all means",
-            (
-                "plan",
-                "requester",
-                "worst mean / this library's bound",
-                "means judged",
-                "shown above a bound",
-                "verdict",
-                "accuracy after learning",
-                "at the end",
-            ),
-            against_bounds,
-        ),
-        Table(
-            "Serving a fixed stream against retraining at the same ε_dp",
-            (
-                "plan",
-                "steps per request",
-                "steps of retraining",
-                "risk over the retrained model's, least",
-                "largest",
-                "the paper's bound / this library's",
-            ),
-            against_retraining,
+        Table.from_rows(f"Mean excess risk against the bounds, {means}", against_bounds),
+        Table.from_rows(
+            "Serving a fixed stream against retraining at the same ε_dp", against_retraining
         ),
     ]

@@ -529,36 +529,32 @@ def _passes(config: Config, results: dict[str, np.ndarray]) -> Table:
         panels = [name.split(": ", 1)[0] for name in results if name.endswith(f": {row}")]
         worst = max(line(results, panel, row).worst_risk for panel in panels)
         constant = line(results, "constant", row)
-        cells = [
-            constant.saving[-1] / constant.place[-1],
-            worst,
-            "met" if worst <= 1 else "ABOVE α",
-        ]
-        if row == ACCELERATED:
-            rows.append((row, *[None] * 8, *cells))
-            continue
-        found = line(results, "n", row)
-        edit, saved = found.edit / found.place, found.saving / found.place
-        rate = steps_per_e_fold(config.l2, row)
-        shift = float(np.mean(saved - rate * np.log(found.place)))
-        slopes = (modelled_slope(n, rate, shift) for n in (found.place[saved > 0], FAR_SIZES))
-        growth = (*fit(np.log(found.place), saved), rate, *slopes)
-        rows.append((row, edit[-1], saved[-1], *growth, *cells))
-    columns = (
-        "system",
-        "of an edit",
-        "saved",
-        "saved per e-fold of n",
-        "95% low",
-        "95% high",
-        "by its analysis, a",
-        "slope of n (a log n + b)",
-        "at n = 10⁹ to 10¹²",
-        "saved, constant α",
-        "largest mean risk / α",
-        "verdict",
-    )
-    return Table("Passes over the data at the largest n, and the risk of all runs", columns, rows)
+        edit = saved = slope = low = high = rate = near = far = None
+        if row != ACCELERATED:
+            found = line(results, "n", row)
+            edits, savings = found.edit / found.place, found.saving / found.place
+            edit, saved, rate = edits[-1], savings[-1], steps_per_e_fold(config.l2, row)
+            slope, low, high = fit(np.log(found.place), savings)
+            shift = float(np.mean(savings - rate * np.log(found.place)))
+            near = modelled_slope(found.place[savings > 0], rate, shift)
+            far = modelled_slope(FAR_SIZES, rate, shift)
+        rows.append(
+            {
+                "system": row,
+                "of an edit": edit,
+                "saved": saved,
+                "saved per e-fold of n": slope,
+                "95% low": low,
+                "95% high": high,
+                "by its analysis, a": rate,
+                "slope of n (a log n + b)": near,
+                "at n = 10⁹ to 10¹²": far,
+                "saved, constant α": constant.saving[-1] / constant.place[-1],
+                "largest mean risk / α": worst,
+                "verdict": "met" if worst <= 1 else "ABOVE α",
+            }
+        )
+    return Table.from_rows("Passes over the data at the largest n, and the risk of all runs", rows)
 
 
 # --- the picture ----------------------------------------------------------------------------------

@@ -122,11 +122,9 @@ def test_the_release_is_the_models_without_the_deal(plain):
 
 
 def test_majority_vote():
-    models = jnp.array([[1.0], [1.0], [-1.0]])
-    np.testing.assert_array_equal(
-        sisa_mechanism.majority_vote(models, jnp.array([[2.0], [-3.0], [0.0]])), [1, -1, 0]
-    )
-    assert sisa_mechanism.majority_vote(models[1:], jnp.ones((1, 1)))[0] == 0
+    vote, models = sisa_mechanism.vote_of(logistic()), jnp.array([[1.0], [1.0], [-1.0]])
+    np.testing.assert_array_equal(vote(models, jnp.array([[2.0], [-3.0], [0.0]])), [1, -1, 0])
+    assert vote(models[1:], jnp.ones((1, 1)))[0] == 0
 
 
 def test_users_leave_whose_surest_model_is_in_the_first_half():

@@ -31,6 +31,7 @@ from dd_jax.baselines import (
     sisa,
 )
 from dd_jax.baselines.base import Constants, System, cost
+from dd_jax.plans.arithmetic import publication_grid
 from dd_jax.requesters import stack_edits
 
 # Programs of tests run once or twice: unoptimised code is ready three times sooner.
@@ -60,6 +61,7 @@ class Entry(NamedTuple):
         moves: whether a release depends on the records at all.
         never_there: an unlearning claim that compares with a run which never held the record, not
             with retraining.
+        grid: what the model is rounded to when it is published, 0 where it is not.
     """
 
     make: Callable[[], System]
@@ -75,6 +77,7 @@ class Entry(NamedTuple):
     quiet: Callable[[], System] | None = None
     moves: bool = True
     never_there: bool = False
+    grid: float = 0.0
 
 
 def deletions(*rows: int) -> dd.Edit:
@@ -120,6 +123,7 @@ def noisy(accountant: str) -> Entry:
         STREAM,
         learn_gradients=N * made.learn_steps,
         delete_gradients=N * made.delete_steps,
+        grid=publication_grid(made),
     )
 
 
@@ -369,6 +373,7 @@ SYSTEMS: dict[str, Entry] = {
         delete_retrained=1,
         exact=True,
         mutant=forgetful,
+        grid=publication_grid(LOUD),
     ),
     "fixed-model": Entry(
         functools.cache(lambda: fixed_model.system(PROBLEM)),

@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize
 
 import dd_jax as dd
-from dd_jax import data
+from dd_jax import data, erm
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
 from dd_jax.guarantees.convex import Descent
@@ -121,7 +121,7 @@ def test_risks_are_judged_on_the_database_that_is_left():
     problem = dd.Problem(dd.losses.logistic(), real_data.L2[DIGITS])
     models = np.random.default_rng(1).standard_normal((2, 13, 64)).astype(np.float32)
     edits = real_data.stream(problem, train, 12)
-    found = real_data.stream_risks(problem, models, train, edits, np.array([0, 12]))
+    found = real_data.risks(problem, models[:, [0, 12]], train, edits, (0, 12))
     features, label = np.asarray(train.features, float).copy(), np.asarray(train.label, float)
     for place, request in ((0, 0), (-1, 12)):
         features[:request] = 0
@@ -239,6 +239,6 @@ def test_mnist_keeps_its_accuracy_through_a_hundred_deletions():
     edits = real_data.stream(asked.problem, loaded.train, 100)
     curated = Curated(MNIST, asked.problem, plan, loaded.train)
     models = real_data.releases(Runner(), curated, edits, 1, jax.random.key(7))
-    accuracy = real_data.accuracies(models, loaded.test)[0]
+    accuracy = erm.accuracy(models, loaded.test)[0]
     assert accuracy[0] >= 0.945
     assert accuracy[-1] >= 0.945

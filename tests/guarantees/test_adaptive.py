@@ -148,8 +148,6 @@ def test_run_sums():
     assert adaptive.privacy_run_sum(*arguments, 4, first_inserted=2) == pytest.approx(unit * 21)
     assert adaptive.deletion_runs(0.5, 4) == 2.0
     assert adaptive.deletion_runs(0.5, 4, first_inserted=3) == 0.5
-    assert adaptive.privacy_runs(0.5, 4) == 2.5
-    assert adaptive.privacy_runs(0.5, 4, first_inserted=4) == 0.5
     np.testing.assert_allclose(
         adaptive.deletion_run_sum(*arguments, [1, 2, 3], first_inserted=[0, 0, 2]),
         unit * np.array([100, 107, 7]),

@@ -158,8 +158,8 @@ def test_one_step_is_the_gaussian_mechanism():
     mu = 0.1 * 2 * 1.5 / 200 / np.sqrt(2 * 0.1 * 0.03)
     run = Descent([1.5, 7], 1.5, 0.7, 0, 0.03, 200, 0.1)  # of any order
     assert convex.privacy_optimal_mu(run, 1) == pytest.approx(mu, rel=1e-13)
-    assert convex.privacy_lipschitz_mu(run, 1) == pytest.approx(mu, rel=1e-13)
-    assert convex.privacy_lipschitz_mu(run, 9) == pytest.approx(3 * mu, rel=1e-13)
+    composed = convex.privacy_lipschitz(replace(run, order=2), [1, 9])  # of K releases, μ² = ε
+    assert np.sqrt(composed) == pytest.approx([mu, 3 * mu], rel=1e-13)
 
 
 def test_a_contraction_of_zero_still_has_the_privacy_value():
@@ -171,7 +171,6 @@ def test_a_contraction_of_zero_still_has_the_privacy_value():
 def test_adaptive_multiples():
     assert adaptive.privacy_adaptive(0.3, 0) == 0.3
     assert adaptive.privacy_adaptive(0.3, 4) == pytest.approx(1.5)
-    assert adaptive.privacy_adaptive_mu(0.3, 3) == pytest.approx(0.6)
 
 
 def test_records_multiply_by_their_square():

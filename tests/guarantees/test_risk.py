@@ -13,8 +13,14 @@ from scipy.special import logsumexp
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees.nonconvex import Bounded
 
 UNIT = Descent(2, 1, 1, 1, 4e-4, 100, 0.25)  # q, which no risk depends on, L, λ, β, σ², n, η
+
+
+def bounded(lipschitz, l2, smoothness, bound, dim):
+    """A bounded problem; no risk depends on q and n."""
+    return Bounded(2, lipschitz, l2, smoothness, bound, 1, dim)
 
 
 # Golden values, worked out by hand.
@@ -32,10 +38,10 @@ def test_paper_golden_values():
     assert risks.delete_steps_convex_paper(2, 1, 1, 1, 1, edits_per_request=10) == 48
     assert risks.learn_steps_convex_paper(2, 1, 1, n=1, dim=1, eps_dp=1e-3) == 0
     assert risks.minimiser_shift(3, 2, 10, 2) == pytest.approx(0.6)
-    gibbs = risks.gibbs_excess_risk_paper(1, 1, bound=1, noise_variance=2, dim=3)
+    gibbs = risks.gibbs_excess_risk_paper(bounded(1, 1, 1, 1, dim=3), 2)
     assert gibbs == pytest.approx(3 * (np.log(2) + np.e))
     B = np.exp(2)
-    paper = risks.excess_risk_nonconvex_paper(1, 1, 1, 1, 2, dim=3, eps_dd=0.5)
+    paper = risks.excess_risk_nonconvex_paper(bounded(1, 1, 1, 1, dim=3), 2, eps_dd=0.5)
     assert paper == pytest.approx(np.sqrt(2 * B) + 3 * B + 3 * (np.log(2) + 2 * np.e))
 
 
@@ -204,8 +210,8 @@ class Grid:
         return law @ self.loss - self.loss.min()
 
     @property
-    def constants(self):
-        return {"l2": self.l2, "bound": self.bound, "noise_variance": self.noise_variance, "dim": 1}
+    def problem(self):
+        return bounded(self.lipschitz, self.l2, self.smoothness, self.bound, dim=1)
 
 
 def grids(count, seed):
@@ -216,10 +222,10 @@ def grids(count, seed):
 def test_gibbs_bounds_hold_by_quadrature():
     tightness = []
     for grid in grids(150, seed=7):
-        moment = risks.gibbs_second_moment(grid.lipschitz, **grid.constants)
+        moment = risks.gibbs_second_moment(grid.problem, grid.noise_variance)
         assert grid.gibbs @ grid.theta**2 <= moment * (1 + 1e-9)
-        risk = risks.gibbs_excess_risk(grid.lipschitz, smoothness=grid.smoothness, **grid.constants)
-        paper = risks.gibbs_excess_risk_paper(smoothness=grid.smoothness, **grid.constants)
+        risk = risks.gibbs_excess_risk(grid.problem, grid.noise_variance)
+        paper = risks.gibbs_excess_risk_paper(grid.problem, grid.noise_variance)
         assert grid.excess(grid.gibbs) <= risk <= paper
         tightness.append((grid.gibbs @ grid.theta**2) / moment)
     assert max(tightness) > 0.85
@@ -229,7 +235,7 @@ def test_second_moment_is_never_above_the_simple_forms():
     rng = np.random.default_rng(11)
     L, l2, b, s2 = 10 ** rng.uniform(-3, 3, (4, 3000))
     dim = rng.integers(1, 1000, 3000)
-    found = risks.gibbs_second_moment(L, l2, b, s2, dim)
+    found = risks.gibbs_second_moment(bounded(L, l2, 0, b, dim), s2)
     with np.errstate(over="ignore"):
         simple = (
             ((L + np.sqrt(L**2 + 4 * l2 * dim * s2)) / (2 * l2)) ** 2,
@@ -244,20 +250,22 @@ def test_second_moment_is_never_above_the_simple_forms():
 def test_second_moment_solves_its_equation():
     # A huge L leaves the entropy form: y - 1 - log y = (2/d) min{2b/σ², b²/(2σ⁴)}, y = λ m²/(dσ²).
     ratio = np.array([1e-6, 1e-3, 1.0, 50.0, 1e4])
-    y = 3.0 * risks.gibbs_second_moment(1e15, 3.0, 2 * ratio, 2.0, 4) / (4 * 2.0)
+    y = 3.0 * risks.gibbs_second_moment(bounded(1e15, 3.0, 0, 2 * ratio, 4), 2.0) / (4 * 2.0)
     assert y - 1 - np.log(y) == pytest.approx(np.minimum(2 * ratio, ratio**2 / 2) / 2, rel=1e-3)
 
 
 def test_gibbs_golden_values():
     # Bounded so loosely that E⟨θ, ∇ℒ⟩ = dσ² decides; a linear loss has E‖θ‖² = 2 here.
-    moment = risks.gibbs_second_moment(1, 1, 1e9, 1, 1)
+    steep = bounded(1, 1, 3, 1e9, 1)
+    moment = risks.gibbs_second_moment(steep, 1)
     assert moment == pytest.approx(((1 + np.sqrt(5)) / 2) ** 2)
-    risk = risks.gibbs_excess_risk(1, 1, 3, 1e9, 1, 1)
+    risk = risks.gibbs_excess_risk(steep, 1)
     assert risk == pytest.approx((1 + np.log(4 * moment)) / 2)
     # Noise so large that the loss hardly matters: ‖θ‖² alone decides.
-    moment = risks.gibbs_second_moment(1, 2, 0.5, 1e4, 7)
+    flat = bounded(1, 2, 100, 0.5, 7)
+    moment = risks.gibbs_second_moment(flat, 1e4)
     assert moment == pytest.approx(7e4 / 2, rel=1e-4)
-    risk = risks.gibbs_excess_risk(1, 2, 100, 0.5, 1e4, 7)
+    risk = risks.gibbs_excess_risk(flat, 1e4)
     assert risk == pytest.approx(1 + moment, rel=1e-12)
 
 
@@ -277,15 +285,14 @@ def test_released_models_on_a_grid():
         moment = risks.released_second_moment(
             grid.lipschitz, grid.l2, grid.noise_variance, 1, step_size
         )
-        curvature = (grid.l2, grid.smoothness)
-        run = Descent(2, grid.lipschitz, *curvature, grid.noise_variance, 1, step_size)
+        numbers = (grid.problem, grid.noise_variance, step_size)
         for _ in range(6):
             for _ in range(4):
                 law = kernel @ law
             with np.errstate(divide="ignore", invalid="ignore"):
                 divergence = np.nansum(law * np.log(law / gibbs))
             assert law @ theta**2 <= moment * (1 + 1e-6)
-            risk = risks.excess_risk_nonconvex(run, grid.bound, 1, max(divergence, 0))
+            risk = risks.excess_risk_nonconvex(*numbers, max(divergence, 0))
             assert law @ loss - grid.loss.min() <= risk * (1 + 1e-6)
 
 
@@ -303,18 +310,18 @@ def test_nonconvex_bound_is_never_above_gibbs_plus_transport_and_tends_to_gibbs(
     rng = np.random.default_rng(17)
     L, l2, smoothness, b, s2 = 10 ** rng.uniform(-2, 2, (5, 3000))
     dim, eps = rng.integers(1, 100, 3000), 10 ** rng.uniform(-12, 3, 3000)
-    run = Descent(2, L, l2, smoothness, s2, 1, 1e-9 / (l2 + smoothness))
-    gibbs = risks.gibbs_excess_risk(L, l2, smoothness, b, s2, dim)
-    m = np.sqrt(risks.gibbs_second_moment(L, l2, b, s2, dim))
+    case, step_size = bounded(L, l2, smoothness, b, dim), 1e-9 / (l2 + smoothness)
+    gibbs = risks.gibbs_excess_risk(case, s2)
+    m = np.sqrt(risks.gibbs_second_moment(case, s2))
     with np.errstate(over="ignore"):
         W = np.sqrt(2 * s2 / l2 * eps) * np.exp(b / s2)
         transported = gibbs + (L + l2 * m) * W + l2 / 2 * W**2
-        found = risks.excess_risk_nonconvex(run, b, dim, eps)
-        paper = risks.excess_risk_nonconvex_paper(L, l2, smoothness, b, s2, dim, eps)
+        found = risks.excess_risk_nonconvex(case, s2, step_size, eps)
+        paper = risks.excess_risk_nonconvex_paper(case, s2, eps)
     assert np.all(found <= transported * (1 + 1e-9))
     assert np.all(found <= paper * (1 + 1e-9))
     assert np.all(found >= gibbs * (1 - 1e-9))
-    still = risks.excess_risk_nonconvex(run, b, dim, 0)
+    still = risks.excess_risk_nonconvex(case, s2, step_size, 0)
     assert still == pytest.approx(gibbs, rel=1e-9)
 
 
@@ -336,19 +343,20 @@ def test_the_entropy_of_a_law_close_to_gibbs_is_not_understated(ratio):
     square = noise_variance / l2 * y
     risk = noise_variance * (eps + (1 + np.log((l2 + smoothness) * square / noise_variance)) / 2)
     risk = min(risk, 2 * ratio * noise_variance + l2 * square / 2)
-    run = Descent(2, 1e9, l2, smoothness, noise_variance, 1, 1e-9)
-    found = risks.excess_risk_nonconvex(run, ratio * noise_variance, 1, eps)
+    case = bounded(1e9, l2, smoothness, ratio * noise_variance, 1)
+    found = risks.excess_risk_nonconvex(case, noise_variance, 1e-9, eps)
     assert risk <= found <= risk * 1.1
     assert found == pytest.approx(risk, rel=0.3 * ratio**2)  # attained as the tilt vanishes
 
 
 def test_paper_nonconvex_risk_is_vacuous_and_overflows_quietly():
     for noise_variance in 10 ** np.linspace(-4, 4, 50):
-        paper = risks.excess_risk_nonconvex_paper(1, 1, 1, 1, noise_variance, 3, 0.1)
+        paper = risks.excess_risk_nonconvex_paper(bounded(1, 1, 1, 1, 3), noise_variance, 0.1)
         assert paper >= 2 * np.e * 3
-    assert risks.excess_risk_nonconvex_paper(1, 1, 1, 1e4, 1, 3, 0.0) == np.inf
-    assert risks.gibbs_excess_risk_paper(1, 1, 1e4, 1, 3) == np.inf
-    assert np.isfinite(risks.excess_risk_nonconvex(Descent(2, 1, 1, 1, 1, 1, 1e-9), 1e4, 3, 0.1))
+    steep = bounded(1, 1, 1, 1e4, 3)
+    assert risks.excess_risk_nonconvex_paper(steep, 1, 0.0) == np.inf
+    assert risks.gibbs_excess_risk_paper(steep, 1) == np.inf
+    assert np.isfinite(risks.excess_risk_nonconvex(steep, 1, 1e-9, 0.1))
 
 
 # Extreme magnitudes.
@@ -411,18 +419,19 @@ def test_recursion_is_finite_and_monotone(p, learn, delete, share, request):
 @given(problem, st.floats(-6, 4), st.floats(-12, 3))
 def test_nonconvex_bounds_are_finite_and_monotone(p, log_ratio, log_eps):
     p = scaled(p)
-    del p["n"]
-    bound, eps_dd = p["noise_variance"] * 10**log_ratio, 10**log_eps
-    run = Descent(2, n=1, **{name: value for name, value in p.items() if name != "dim"})
-    released = risks.excess_risk_nonconvex(run, bound, p["dim"], eps_dd)
+    noise_variance, step_size = p["noise_variance"], p["step_size"]
+    constants = (p["lipschitz"], p["l2"], p["smoothness"])
+    bound, eps_dd = noise_variance * 10**log_ratio, 10**log_eps
+    case, looser = (bounded(*constants, b, p["dim"]) for b in (bound, 2 * bound))
+    released = risks.excess_risk_nonconvex(case, noise_variance, step_size, eps_dd)
     assert np.isfinite(released)
-    assert ordered(released, risks.excess_risk_nonconvex(run, bound, p["dim"], 2 * eps_dd))
-    assert ordered(released, risks.excess_risk_nonconvex(run, 2 * bound, p["dim"], eps_dd))
-    del p["step_size"]
-    gibbs = risks.gibbs_excess_risk(**p, bound=bound)
+    for larger in ((case, 2 * eps_dd), (looser, eps_dd)):
+        above = risks.excess_risk_nonconvex(larger[0], noise_variance, step_size, larger[1])
+        assert ordered(released, above)
+    gibbs = risks.gibbs_excess_risk(case, noise_variance)
     assert ordered(gibbs, released)
-    assert ordered(gibbs, risks.gibbs_excess_risk(**p, bound=2 * bound))
-    assert released <= risks.excess_risk_nonconvex_paper(**p, bound=bound, eps_dd=eps_dd) * 1.0001
+    assert ordered(gibbs, risks.gibbs_excess_risk(looser, noise_variance))
+    assert released <= risks.excess_risk_nonconvex_paper(case, noise_variance, eps_dd) * 1.0001
 
 
 @settings(max_examples=100, deadline=None)
@@ -469,7 +478,7 @@ def test_paper_and_inverse_step_counts_are_whole_and_monotone(p, log_eps, log_ta
             "give edits_per_request ≤ n.",
         ),
         (
-            lambda: risks.excess_risk_nonconvex(Descent(2, 1, 1, 1, 1, 1, 2.0), 1, 1, 0.1),
+            lambda: risks.excess_risk_nonconvex(bounded(1, 1, 1, 1, 1), 1, 2.0, 0.1),
             "step_size · l2 = 2 is above 1, which this bound does not allow; "
             "give a step size of at most 1/l2.",
         ),

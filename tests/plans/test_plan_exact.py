@@ -16,7 +16,7 @@ from dd_jax.constants import ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
 from dd_jax.guarantees import risk as risks
-from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees.nonconvex import Bounded
 from dd_jax.oracles import gaussian, grid, linear
 from dd_jax.plans import plan_convex, plan_nonconvex
 
@@ -358,8 +358,8 @@ def test_the_risk_of_a_model_that_hardly_learned_is_covered(request_number):
         assert certificate.risk_bound_paper > 1e17
     found = unlearned.certificate(request=request_number)
     assert found.risk_bound_request < 0.4 < exact  # which holds after the request alone
-    run = Descent(2, 1.0, 0.1, plan.problem.loss.smoothness, 0.1, plan.n, plan.step_size)
-    expected = risks.excess_risk_nonconvex(run, 1.0, 1, found.eps_dd_request)
+    case = Bounded(2, 1.0, 0.1, plan.problem.loss.smoothness, 1.0, plan.n, 1)
+    expected = risks.excess_risk_nonconvex(case, 0.1, plan.step_size, found.eps_dd_request)
     assert found.risk_bound_request == expected
     # The other way round, learning is what is good, and no request that follows.
     idle = dataclasses.replace(plan, delete_steps=0).certificate(request=request_number)

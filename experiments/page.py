@@ -40,6 +40,11 @@ class Table(NamedTuple):
     unit: str = ""
 
     @classmethod
+    def from_rows(cls, title: str, rows: Sequence[Mapping[str, Any]], unit: str = "") -> "Table":
+        """A table from rows that all have the same headings, in the same order."""
+        return cls(title, tuple(rows[0]) if rows else (), [tuple(r.values()) for r in rows], unit)
+
+    @classmethod
     def from_columns(cls, title: str, *groups: Mapping[str, Any]) -> "Table":
         """A table from its columns under their headings; a single value stands in every row.
 
@@ -289,7 +294,7 @@ def _duration(seconds: float) -> str:
 
 
 def _template() -> jinja2.Template:
-    here = jinja2.FileSystemLoader(Path(__file__).parent)
+    here = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     made = jinja2.Environment(
         loader=here,
         autoescape=True,
