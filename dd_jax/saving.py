@@ -172,4 +172,4 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
     except (OSError, ValueError):
-        raise InputError(f"{path} is no file that dd.save wrote, or is damaged.") from None
+        raise InputError(f"{path} is not a file that dd.save wrote, or is damaged.") from None

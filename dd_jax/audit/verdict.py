@@ -20,14 +20,7 @@ import numpy as np
 
 from dd_jax.audit import samples
 from dd_jax.audit.bounds import LowerBound
-from dd_jax.audit.claims import (
-    AdvantageClaim,
-    ApproximateClaim,
-    Gate,
-    NumericClaim,
-    claim_list,
-    gates_for,
-)
+from dd_jax.audit.claims import Gate, NumericClaim, claim_list, gates_for
 from dd_jax.audit.scores import Score, evaluate, score_list
 from dd_jax.claims import Finding
 from dd_jax.errors import InputError
@@ -100,8 +93,7 @@ class Verdict(Finding):
         1/3.
         """
         violation = VIOLATION * self.claim.claimed
-        probability = isinstance(self.claim, AdvantageClaim | ApproximateClaim)
-        if self.refuted or not 0 < violation < (1 if probability else np.inf):
+        if self.refuted or not 0 < violation < self.claim.most:
             return False
         return self.detectable is None or self.detectable > violation
 

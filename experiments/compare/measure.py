@@ -23,7 +23,7 @@ from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import Estimate, Mean, mean_over_seeds, simultaneous
 from experiments.compare import games, systems
-from experiments.compare.scene import TARGET_ROW, Config, Scene, make_scene
+from experiments.compare.scene import Config, Scene, make_scene
 from experiments.compare.systems import Bound, Contestant
 
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
@@ -31,7 +31,8 @@ MOST_WORK = 12_000
 LEAST_SEEDS = 150
 # Releases shown to the patient adversary where all of them are the same.
 REPEATED = 3
-# Of the mean of each risk and accuracy.
+MEANS = ("excess_risk", "accuracy")
+# Of the mean of each of them.
 MEAN_CONFIDENCE = 0.95
 
 ADVERSARIES = ("one release", "many releases", "adaptive requester")
@@ -172,32 +173,17 @@ class Comparison(NamedTuple):
 # --- how good models are --------------------------------------------------------------------------
 
 
-class Judges(NamedTuple):
-    """`risk(models)`: excess risk of each model on the records once the target is gone.
-
-    `accuracy(system, releases)`: share of held-out records that each release labels rightly.
-    """
-
-    risk: Callable[[Any], Any]
-    accuracy: Callable[[base.System, Any], Any]
+@jax.jit
+def _risks(problem: dd.Problem, models, records, optimum) -> Array:
+    """Excess risk of each model."""
+    return jax.vmap(lambda model: erm.excess_risk(problem, model, records, optimum))(models)
 
 
-def make_judges(scene: Scene) -> Judges:
-    """The judges of a scene, compiled once for it and for each way to predict."""
-    deletion = dd.deletion(scene.problem.loss, scene.database, [TARGET_ROW])
-    gone = dd.apply_edit(scene.database, deletion)
-    optimum = scene.optimum
-
-    @jax.jit
-    def risk(models):
-        return jax.vmap(lambda model: erm.excess_risk(scene.problem, model, gone, optimum))(models)
-
-    @partial(jax.jit, static_argnums=0)
-    def share_right(predict, releases):
-        labels = jax.vmap(lambda release: predict(release, scene.test.features))(releases)
-        return jnp.mean((labels == scene.test.label).astype(jnp.float32), axis=1)
-
-    return Judges(risk, lambda system, releases: share_right(system.predict, releases))
+@partial(jax.jit, static_argnums=0)
+def _share_right(predict: Callable, releases, test: dd.Labelled) -> Array:
+    """Share of held-out records that each release labels rightly."""
+    labels = jax.vmap(predict, in_axes=(0, None))(releases, test.features)
+    return jnp.mean((labels == test.label).astype(jnp.float32), axis=1)
 
 
 # --- draining shards ------------------------------------------------------------------------------
@@ -283,57 +269,58 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
         except CertificateRefused as why:
             refused[name] = str(why)
         else:
-            entries.append(Entry(name, contestant, board, costs))
+            entries.append((name, contestant, board, costs))
     say(f"{scene.name}: costs of {len(entries)} systems measured")
-    judges = make_judges(scene)
 
-    def play(numbered) -> Row | str:
-        number, entry = numbered
+    def play(numbered) -> Row | None:
+        number, (name, *entry) = numbered
         try:
-            row = _row(jax.random.fold_in(game_key, number), scene, entry, judges, each)
+            row = _row(jax.random.fold_in(game_key, number), scene, name, *entry, each)
         except CertificateRefused as why:
-            return str(why)
-        say(f"{scene.name}: {entry.name}")
+            refused[name] = str(why)
+            return None
+        say(f"{scene.name}: {name}")
         return row
 
     with ThreadPoolExecutor(2) as pool:
-        played = list(pool.map(play, enumerate(entries)))
-    pairs = zip(entries, played, strict=True)
-    refused |= {entry.name: why for entry, why in pairs if isinstance(why, str)}
-    rows = [row for row in played if isinstance(row, Row)]
+        rows = [row for row in pool.map(play, enumerate(entries)) if row is not None]
+    refused = {name: refused[name] for name in chosen if name in refused}
     return with_gupta(gupta_key, rows, each, say), refused
 
 
-class Entry(NamedTuple):
-    """A contestant whose costs are known."""
-
-    name: str
-    contestant: Contestant
-    board: games.Board
-    costs: Costs
-
-
-def _row(key: Array, scene: Scene, entry: Entry, judges: Judges, each: float) -> Row:
+def _row(
+    key: Array,
+    scene: Scene,
+    name: str,
+    contestant: Contestant,
+    board: games.Board,
+    costs: Costs,
+    each: float,
+) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
-    config, contestant, costs = scene.config, entry.contestant, entry.costs
+    config = scene.config
     seeds = _affordable_seeds(config, (costs.gradients + scene.dim * costs.hessians) / scene.n)
-    play = partial(games.sample, contestant=contestant, board=entry.board, seeds=seeds)
+    play = partial(games.sample, contestant=contestant, board=board, seeds=seeds)
     shown = min(REPEATED, config.releases) if contestant.repeats else config.releases
     quiet = _released(play(quiet_key, copies=0, releases=shown))
     if contestant.repeats and not _all_equal(quiet.present.means):
-        raise RuntimeError(f"{entry.name} is said to repeat its release and does not.")
+        raise RuntimeError(f"{name} is said to repeat its release and does not.")
     adaptive = _released(play(adaptive_key, copies=config.copies, releases=1))
-    model, missing = quiet.present.first, contestant.missing
+    model, risk, accuracy = quiet.present.first, *map(contestant.missing.get, MEANS)
+    if risk is None:
+        risks = _risks(scene.problem, model, scene.without_target, scene.optimum)
+        risk = mean_over_seeds(risks, MEAN_CONFIDENCE)
+    if accuracy is None:
+        right = _share_right(contestant.system.predict, model, scene.test)
+        accuracy = mean_over_seeds(right, MEAN_CONFIDENCE)
     return Row(
         data=scene.name,
-        system=entry.name,
+        system=name,
         setting=contestant.setting,
         guarantee=contestant.system.guarantee,
         costs=costs,
-        excess_risk=missing.get("excess_risk")
-        or mean_over_seeds(judges.risk(model), MEAN_CONFIDENCE),
-        accuracy=missing.get("accuracy")
-        or mean_over_seeds(judges.accuracy(contestant.system, model), MEAN_CONFIDENCE),
+        excess_risk=risk,
+        accuracy=accuracy,
         advantages=(
             games.judge(quiet.present.means[:, :1], quiet.absent.means[:, :1], each),
             games.judge(quiet.present.means, quiet.absent.means, each),

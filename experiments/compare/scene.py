@@ -134,9 +134,8 @@ class Scene:
     def _optima(self) -> Array:
         """θ* with the target, with its opposite, and without either."""
         other = dd.replacement([TARGET_ROW], Labelled(self.target[None], -jnp.ones(1)))
-        gone = dd.deletion(self.problem.loss, self.database, [TARGET_ROW])
-        edited = (dd.apply_edit(self.database, edit) for edit in (other, gone))
-        worlds = jax.tree.map(lambda *leaves: jnp.stack(leaves), self.database, *edited)
+        worlds = (self.database, dd.apply_edit(self.database, other), self.without_target)
+        worlds = jax.tree.map(lambda *leaves: jnp.stack(leaves), *worlds)
         return jax.jit(jax.vmap(lambda world: erm.minimise(self.problem, world).params))(worlds)
 
     @property
@@ -158,6 +157,12 @@ class Scene:
     def weights(self) -> np.ndarray:
         """The optimum's part θ*_i along each of the Hessian's directions."""
         return np.asarray(self.optimum) @ self._principal[1]
+
+    @cached_property
+    def without_target(self) -> Labelled:
+        """The records once the target is deleted, n as before."""
+        deletion = dd.deletion(self.problem.loss, self.database, [TARGET_ROW])
+        return dd.apply_edit(self.database, deletion)
 
     @property
     def rest(self) -> Labelled:

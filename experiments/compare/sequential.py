@@ -409,20 +409,6 @@ def _over(one, key, choices, seeds: int, data: Dataset) -> np.ndarray:
 # --- the table ------------------------------------------------------------------------------------
 
 CONFIDENCE = 0.95
-COLUMNS = (
-    "system",
-    "notion",
-    "keeps",
-    "requests",
-    "σ²",
-    "passes",
-    f"× {OURS}",
-    "gradients",
-    "accuracy",
-    "95% low",
-    "95% high",
-    "within the margin",
-)
 
 
 class Choice(NamedTuple):
@@ -430,7 +416,7 @@ class Choice(NamedTuple):
 
     Attributes:
         name, system: which.
-        noise: σ², NaN where a system has its own. passes, gradients: over the whole stream.
+        noise: σ², None where a system has its own. passes, gradients: over the whole stream.
         accuracy, low, high: mean over seeds with its 95% t-interval.
         within: whether the mean is within the margin of the best.
         decided: whether the whole interval is on one side of the margin.
@@ -438,7 +424,7 @@ class Choice(NamedTuple):
 
     name: str
     system: StreamSystem
-    noise: float
+    noise: float | None
     passes: float
     gradients: float
     accuracy: float
@@ -453,28 +439,6 @@ class Choice(NamedTuple):
         return ("yes" if self.within else "no") + ("" if self.decided else ", undecided")
 
 
-def table_rows(choices: list[Choice]) -> list[tuple]:
-    """The choices under `COLUMNS`; passes beside those of Noisy-GD that serves single deletions."""
-    ours = next(choice.passes for choice in choices if choice.name == OURS)
-    return [
-        (
-            choice.name,
-            choice.system.notion,
-            choice.system.keeps,
-            "one by one" if choice.system.single else "in groups",
-            None if math.isnan(choice.noise) else choice.noise,
-            choice.passes,
-            choice.passes / ours,
-            choice.gradients,
-            choice.accuracy,
-            choice.low,
-            choice.high,
-            choice.verdict,
-        )
-        for choice in choices
-    ]
-
-
 def choose(margin: float, results: dict[str, np.ndarray]) -> list[Choice]:
     """Every system at its choice of noise.
 
@@ -483,29 +447,31 @@ def choose(margin: float, results: dict[str, np.ndarray]) -> list[Choice]:
         results: "n", "noise", and the arrays of `all_passes` and `accuracies`.
     """
     floor = best_accuracy(results) - margin
-    return [_choose(name, floor, results) for name in SYSTEMS]
-
-
-def _choose(name: str, floor: float, results: dict[str, np.ndarray]) -> Choice:
-    system, passes = SYSTEMS[name], results[f"passes: {name}"]
-    mean = mean_over_seeds(results[f"accuracy: {system.steps}"].T, CONFIDENCE)
-    usable = np.isfinite(passes)
-    fits = usable & (mean.value >= floor)
-    costs = np.where(fits, passes, np.inf) if fits.any() else np.where(usable, -mean.value, np.inf)
-    place = int(np.argmin(costs))
-    accuracy, low, high = (float(found[place]) for found in mean)
-    return Choice(
-        name=name,
-        system=system,
-        noise=math.nan if system.passes is None else float(results["noise"][place]),
-        passes=float(passes[place]),
-        gradients=float(passes[place] * results["n"]),
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        within=bool(fits.any()),
-        decided=not low < floor <= high,
-    )
+    found = []
+    for name, system in SYSTEMS.items():
+        passes = results[f"passes: {name}"]
+        mean = mean_over_seeds(results[f"accuracy: {system.steps}"].T, CONFIDENCE)
+        usable = np.isfinite(passes)
+        fits = usable & (mean.value >= floor)
+        costs = np.where(fits, passes, np.inf)
+        if not fits.any():
+            costs = np.where(usable, -mean.value, np.inf)
+        place = int(np.argmin(costs))
+        accuracy, low, high = (float(values[place]) for values in mean)
+        choice = Choice(
+            name=name,
+            system=system,
+            noise=None if system.passes is None else float(results["noise"][place]),
+            passes=float(passes[place]),
+            gradients=float(passes[place] * results["n"]),
+            accuracy=accuracy,
+            low=low,
+            high=high,
+            within=bool(fits.any()),
+            decided=not low < floor <= high,
+        )
+        found.append(choice)
+    return found
 
 
 def best_accuracy(results: dict[str, np.ndarray]) -> float:

@@ -297,8 +297,8 @@ def test_the_judge_is_not_fooled_by_its_own_fit():
 
 
 def test_risk_is_judged_once_the_target_is_gone(scene):
-    risk = measure.make_judges(scene).risk(scene._optima)
-    present, absent, gone = np.asarray(risk)
+    judged = (scene.problem, scene._optima, scene.without_target, scene.optimum)
+    present, absent, gone = np.asarray(measure._risks(*judged))
     assert abs(gone) < 1e-6
     assert min(present, absent) > 1e-4
 
@@ -325,13 +325,12 @@ def test_each_adversary_is_judged_by_what_it_sees(scene, monkeypatch):
     monkeypatch.setattr(games, "sample", sample)
     made = leaky(scene, 0.0)
     costs = measure.Costs(1.0, 1.0, 0.0, 0.0, 0.1, 0)
-    entry = measure.Entry("leaky", made, games.make_board(scene, made), costs)
-    judged = (measure.make_judges(scene), 0.99)
-    found = measure._row(jax.random.key(0), scene, entry, *judged)
+    measured = (games.make_board(scene, made), costs, 0.99)
+    found = measure._row(jax.random.key(0), scene, "leaky", made, *measured)
     assert asked == [(0, 3), (4, 1)]
     one, many, adaptive = found.advantages
     assert one.contains(0.0)
     assert (many.value, adaptive.value) == (1, 1)
-    repeating = entry._replace(contestant=dataclasses.replace(made, repeats=True))
+    repeating = dataclasses.replace(made, repeats=True)
     with pytest.raises(RuntimeError, match="leaky is said to repeat its release and does not"):
-        measure._row(jax.random.key(0), scene, repeating, *judged)
+        measure._row(jax.random.key(0), scene, "leaky", repeating, *measured)
