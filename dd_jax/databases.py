@@ -145,7 +145,7 @@ class Counted(Held):
     total: int
 
     def size(self) -> int:
-        """N, the number of records."""
+        """n, the number of records."""
         return self.total
 
     def where(self, index: Array) -> Array:
@@ -274,7 +274,7 @@ class Overlay(Form):
     """A database that is not touched, and slots for the records that replace some of its rows.
 
     Attributes:
-        base: the database below: plain rows, or a form that is no overlay.
+        base: the database below: plain rows, or a form other than an overlay.
         left: how often each of the base's records still counts; 0 for a row that was replaced.
         index: (slots,) rows; of no meaning where nothing was written.
         record: the records put there.
@@ -288,7 +288,7 @@ class Overlay(Form):
     written: Array
 
     def size(self) -> int:
-        """N, the number of records."""
+        """n, the number of records."""
         return num_records(self.base)
 
     def example(self) -> PyTree:
@@ -426,7 +426,7 @@ class RowShard(Held):
     axis: str
 
     def size(self) -> int:
-        """N, the number of records over all devices."""
+        """n, the number of records over all devices."""
         return self.total
 
     def where(self, index: Array) -> Array:

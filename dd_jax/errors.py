@@ -6,7 +6,7 @@ class InputError(ValueError):
 
 
 class MissingData(InputError):
-    """A data set that is not there, or not whole, and can be fetched.
+    """A data set that was not downloaded, or not whole, and can be fetched.
 
     Attributes:
         command: what to run to get it.

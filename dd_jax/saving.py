@@ -8,7 +8,6 @@ to be forgotten.
 
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +168,8 @@ def _transcript(arrays: dict[str, np.ndarray], name: str, structure) -> Transcri
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return dict(stored)
+        return files.read_arrays(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError):
-        raise InputError(f"{path} is no file that dd.save wrote, or is damaged.") from None
+    except (OSError, ValueError):
+        raise InputError(f"{path} is not a file that dd.save wrote, or is damaged.") from None

@@ -11,13 +11,11 @@ import json
 import os
 import platform
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -34,7 +32,6 @@ LOOKS = ("experiments", "experiments.figures", "experiments.page")
 ABOUT = "__about__"
 # Numbers in a database from which on optimised code pays.
 LARGE = 200_000
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error, RuntimeError)
 
 Arrays = dict[str, np.ndarray]
 
@@ -147,11 +144,10 @@ def write(path: Path, saved: Saved) -> None:
 def read(path: Path) -> Saved | None:
     """What the file holds; None where there is none, or none that can be read."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = files.read_arrays(path)
         about: Mapping[str, Any] = json.loads(str(arrays.pop(ABOUT)))
         return Saved(arrays, about["identity"], about["seconds"], about["revision"])
-    except UNREADABLE:
+    except (OSError, ValueError, KeyError):
         return None
 
 

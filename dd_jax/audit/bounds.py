@@ -474,23 +474,7 @@ def steps(fractions) -> np.ndarray:
 # A Gaussian fit is wrong by as much as the law is not Gaussian; it comes without a confidence.
 
 
-class Estimated(NamedTuple):
-    """A point estimate of a divergence. It is not a bound and has no confidence.
-
-    Attributes:
-        quantity: what is estimated: "renyi".
-        value: the estimate, above or below the truth.
-        seeds: seeds per arm.
-        method: how it was obtained, in a few words.
-    """
-
-    quantity: str
-    value: float
-    seeds: int
-    method: str
-
-
-def estimated_renyi_gaussian_fit(present, absent, *, order: float) -> Estimated:
+def estimated_renyi_gaussian_fit(present, absent, *, order: float) -> float:
     """R_q(present ‖ absent) of the two Gaussians with the samples' means and covariances.
 
     Not a bound: exact only in the limit of many seeds from two Gaussians.
@@ -499,24 +483,14 @@ def estimated_renyi_gaussian_fit(present, absent, *, order: float) -> Estimated:
         present, absent: outputs (S, d) or (S,).
         order: q > 1.
     """
-    first, second = _tables(present, absent)
+    first, second = tails.tables(present, absent)
     if len(first) <= first.shape[1]:
         raise InputError(
             f"{len(first)} seeds cannot fit {first.shape[1]} dimensions; give more seeds."
         )
     covariances = [np.atleast_2d(np.cov(arm.T)) for arm in (first, second)]
-    value = renyi.renyi_gaussian(
-        order, first.mean(axis=0), covariances[0], second.mean(axis=0), covariances[1]
+    return float(
+        renyi.renyi_gaussian(
+            order, first.mean(axis=0), covariances[0], second.mean(axis=0), covariances[1]
+        )
     )
-    return Estimated("renyi", float(value), len(first), "Gaussian fit (estimate, no bound)")
-
-
-def _tables(present, absent) -> tuple[np.ndarray, np.ndarray]:
-    tables = [checks.numbers(name, arm) for name, arm in (("present", present), ("absent", absent))]
-    first, second = (table[:, None] if table.ndim == 1 else table for table in tables)
-    shapes = first.shape, second.shape
-    if first.ndim != 2 or shapes[0][1:] != shapes[1][1:] or min(map(len, (first, second))) < 2:
-        raise InputError(f"the arms have shapes {shapes[0]} and {shapes[1]}; give (seeds, d) each.")
-    if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise InputError("some outputs are infinite; give finite numbers.")
-    return first, second

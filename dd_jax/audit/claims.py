@@ -7,9 +7,10 @@ Host-side, no JAX.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from dd_jax import checks
 from dd_jax.audit import bounds, power, tails
@@ -20,8 +21,60 @@ from dd_jax.plans import Certificate
 
 # In place of a required argument, so that its absence is refused in words.
 _MISSING: Any = None
+# A claim that is linear in the order is judged here if it is stated for a higher order.
+_JUDGED_ORDER = 2.0
+GATES = tuple(name for name in power.METHODS if name != "epsilon_at")
 
 Which = Literal["dp", "dp-joint", "deletion", "deletion-adaptive", "advantage"]
+
+
+class Gate(NamedTuple):
+    """One way to refute one claim.
+
+    Attributes:
+        name: the bound's name.
+        claimed: the ceiling that the claim implies, in the bound's own unit.
+        bound: `(fit_present, fit_absent, test_present, test_absent, confidence=) -> LowerBound`.
+        detectable: `(fit_seeds=, seeds=, confidence=, power=) -> value` in the bound's unit,
+            infinite where no truth is caught.
+        to_claim: the bound's unit to the claim's, increasing.
+        directions: "P‖Q" and perhaps "Q‖P"; each is a test of its own.
+        route: how the number was carried over, where it was.
+    """
+
+    name: str
+    claimed: float
+    bound: Callable[..., bounds.LowerBound]
+    detectable: Callable[..., float]
+    to_claim: Callable[[float], float] = float
+    directions: tuple[str, ...] = ("P‖Q",)
+    route: str = ""
+
+    def in_claims_unit(self, bound: bounds.LowerBound) -> bounds.LowerBound:
+        """The bound carried over to the claim's unit."""
+        method = f"{bound.method}; {self.route}" if self.route else bound.method
+        return bound._replace(value=float(self.to_claim(bound.value)), method=method)
+
+
+def _gate(name: str, claimed: float, **setting: float) -> Gate:
+    """A gate in its own unit, with the power that goes with it."""
+    return Gate(
+        name,
+        claimed,
+        functools.partial(power.METHODS[name].bound, **setting),
+        functools.partial(power.detectable, name, claimed, **setting),
+    )
+
+
+def _gaussian(mu: float | None, to_claim: Callable[[float], float], route: str) -> dict[str, Gate]:
+    """Sound only where the claim states μ-GDP itself; a Rényi bound alone would not imply it."""
+    if mu is None:
+        return {}
+    gate = _gate("gaussian_mu", float(mu))
+    return {"gaussian_mu": gate._replace(to_claim=to_claim, route=route)}
+
+
+# --- the claims -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -29,34 +82,44 @@ class NumericClaim(Claim):
     """A claim that states a number; the words of a `Claim` follow from it.
 
     Attributes:
+        claimed: the claimed number. unit: what it counts.
         name: what the claim is about, as reports print it.
         from_certificate: whether `of_certificate` made it. Only then reports say "certified".
     """
 
+    most: ClassVar[float] = math.inf
+    """The largest number that could be true."""
+
     sentence: str = field(init=False, repr=False)
     source: str = field(init=False, repr=False)
     owner: Owner = field(init=False, repr=False)
+    claimed: float = field(init=False, repr=False)
+    unit: str = field(init=False, repr=False)
     name: str = field(default="", kw_only=True)
     from_certificate: bool = field(default=False, kw_only=True)
 
     def __post_init__(self):
+        claimed, unit = self._stated()
         ours = self.from_certificate
-        words = {
-            "sentence": f"{self.name}: {self.unit} is at most {self.claimed:.4g}",
+        derived = {
+            "claimed": float(claimed),
+            "unit": unit,
+            "sentence": f"{self.name}: {unit} is at most {float(claimed):.4g}",
             "source": "the certificate" if ours else "stated in numbers",
             "owner": "ours" if ours else "stated",
         }
-        for name, value in words.items():  # the way to set what a frozen dataclass derives
+        for name, value in derived.items():  # the way to set what a frozen dataclass derives
             object.__setattr__(self, name, value)
 
-    @property
-    def claimed(self) -> float:
-        """The claimed number."""
+    def _stated(self) -> tuple[Any, str]:
+        """The claimed number, once everything stated was checked, and its unit."""
         raise NotImplementedError
 
-    @property
-    def unit(self) -> str:
-        """What the number counts."""
+    def gates(self) -> dict[str, Gate]:
+        """The gates that are sound for it, the one that sees most first.
+
+        No gate is listed for a claim that does not imply its ceiling.
+        """
         raise NotImplementedError
 
 
@@ -80,26 +143,28 @@ class RenyiClaim(NumericClaim):
     mu: float | None = None
     name: str = field(default="Rényi divergence", kw_only=True)
 
-    def __post_init__(self):
+    def _stated(self):
         if self.order is None:
             raise InputError("a Rényi claim needs its order; give order=2, say, with the eps.")
         if self.eps is None:
             raise InputError("a Rényi claim needs its number; give eps=0.1, say, with the order.")
         tails.renyi_order(self.order)
-        checks.nonnegative("eps", self.eps)
-        if self.mu is not None:
-            checks.nonnegative("mu", self.mu)
-        super().__post_init__()
+        _check_mu(self.mu)
+        unit = f"Rényi divergence of order {self.order:g}"
+        return checks.nonnegative("eps", self.eps), unit
 
-    @property
-    def claimed(self) -> float:
-        """ε."""
-        return float(self.eps)
-
-    @property
-    def unit(self) -> str:
-        """The divergence and its order."""
-        return f"Rényi divergence of order {self.order:g}"
+    def gates(self):
+        """At the claim's order, or at a lower one where the claim is linear: R_q' ≤ ε q'/q."""
+        order = float(min(self.order, _JUDGED_ORDER) if self.linear_in_order else self.order)
+        scale = self.order / order
+        found = _gaussian(self.mu, functools.partial(renyi.renyi_from_gdp, self.order), "as q μ²/2")
+        for name in ("renyi_bins", "renyi_binary", "renyi_variational"):
+            found[name] = _gate(name, self.claimed / scale, order=order)._replace(
+                to_claim=lambda value: scale * value,
+                directions=("P‖Q", "Q‖P") if self.two_sided else ("P‖Q",),
+                route="" if scale == 1 else f"judged at order {order:g}",
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -109,19 +174,12 @@ class GaussianClaim(NumericClaim):
     mu: float
     name: str = field(default="Gaussian DP", kw_only=True)
 
-    def __post_init__(self):
-        checks.nonnegative("mu", self.mu)
-        super().__post_init__()
+    def _stated(self):
+        return checks.nonnegative("mu", self.mu), "μ of Gaussian DP"
 
-    @property
-    def claimed(self) -> float:
-        """μ."""
-        return float(self.mu)
-
-    @property
-    def unit(self) -> str:
-        """Which number it is."""
-        return "μ of Gaussian DP"
+    def gates(self):
+        """Every threshold attains μ."""
+        return {"gaussian_mu": _gate("gaussian_mu", self.claimed)}
 
 
 @dataclass(frozen=True)
@@ -133,49 +191,115 @@ class ApproximateClaim(NumericClaim):
         mu: as in `RenyiClaim`.
     """
 
+    most: ClassVar[float] = 1.0
     epsilon: float
     delta: float
     mu: float | None = None
     name: str = field(default="(ε, δ)-indistinguishability", kw_only=True)
 
-    def __post_init__(self):
+    def _stated(self):
         checks.nonnegative("epsilon", self.epsilon)
-        checks.probability("delta", self.delta)
-        if self.mu is not None:
-            checks.nonnegative("mu", self.mu)
-        super().__post_init__()
+        _check_mu(self.mu)
+        return checks.probability("delta", self.delta), f"δ at ε = {self.epsilon:.4g}"
 
-    @property
-    def claimed(self) -> float:
-        """δ."""
-        return float(self.delta)
-
-    @property
-    def unit(self) -> str:
-        """δ, and the ε at which it is."""
-        return f"δ at ε = {self.epsilon:.4g}"
+    def gates(self):
+        """Both directions at no further risk: the bound looks at an event and its complement."""
+        carry = functools.partial(renyi.gdp_delta, epsilon=self.epsilon)
+        stick = _gate("hockey_stick", self.claimed, epsilon=float(self.epsilon))
+        return _gaussian(self.mu, carry, "as the δ of μ at ε") | {"hockey_stick": stick}
 
 
 @dataclass(frozen=True)
 class AdvantageClaim(NumericClaim):
     """P(E) - Q(E) ≤ bound for every event E: what any membership test can gain on guessing."""
 
+    most: ClassVar[float] = 1.0
     bound: float
     name: str = field(default="membership advantage", kw_only=True)
 
-    def __post_init__(self):
-        checks.probability("bound", self.bound)
-        super().__post_init__()
+    def _stated(self):
+        return checks.probability("bound", self.bound), "advantage"
 
-    @property
-    def claimed(self) -> float:
-        """The bound."""
-        return float(self.bound)
+    def gates(self):
+        """One event."""
+        return {"advantage": _gate("advantage", self.claimed)}
 
-    @property
-    def unit(self) -> str:
-        """Which number it is."""
-        return "advantage"
+
+def _check_mu(mu: float | None) -> None:
+    if mu is not None:
+        checks.nonnegative("mu", mu)
+
+
+def claim_list(claims: NumericClaim | Sequence[NumericClaim]) -> tuple[NumericClaim, ...]:
+    """One or several claims as a tuple, refused where something else is among them."""
+    found: tuple[Any, ...] = tuple(claims) if isinstance(claims, list | tuple) else (claims,)
+    if not found:
+        raise InputError("there are no claims to audit; give one, e.g. RenyiClaim(order=2, eps=1).")
+    for claim in found:
+        if isinstance(claim, Certificate):
+            raise InputError(
+                "a certificate makes several claims; say which with audit.of_certificate."
+            )
+        if not isinstance(claim, NumericClaim):
+            raise InputError(
+                f"{claim!r} is no claim: it names no order, delta or advantage; "
+                f"give for example RenyiClaim(order=2, eps=0.1)."
+            )
+    return found
+
+
+def gates_for(
+    claim: NumericClaim, names: Sequence[str] | None = None, *, independent: bool = False
+) -> tuple[Gate, ...]:
+    """The gates that judge a claim: the named ones that are sound for it, or its default one.
+
+    `independent` says that the arms are independent of each other, for gates that can use it.
+
+    Raises:
+        InputError: a name that is no gate's, or none that says anything about this claim.
+    """
+    if isinstance(names, str):
+        raise InputError(f"gates = {names!r} is one word; give a list of names, [{names!r}].")
+    unknown = [name for name in names or () if name not in GATES]
+    if unknown:
+        raise InputError(
+            f"gates = {unknown} cannot judge any claim; choose from {', '.join(GATES)}."
+        )
+    sound = claim.gates()
+    wanted = [next(iter(sound))] if names is None else list(dict.fromkeys(names))
+    found = [sound[name] for name in wanted if name in sound]
+    if not found:
+        raise InputError(
+            f"gates = {wanted} cannot judge {claim.name!r}; choose from {', '.join(sorted(sound))}."
+        )
+    return tuple(map(_with_independent_arms, found)) if independent else tuple(found)
+
+
+def _with_independent_arms(gate: Gate) -> Gate:
+    if power.METHODS[gate.name].value is None:  # only bounds from one event can use it
+        return gate
+    return gate._replace(
+        bound=functools.partial(gate.bound, independent=True),
+        detectable=functools.partial(gate.detectable, independent=True),
+    )
+
+
+# --- what a certificate claims --------------------------------------------------------------------
+
+
+# Its name in reports, the field of its ε, the field of the smaller ε at the very request, and the
+# field that holds a μ where it is proved as Gaussian DP.
+_STATEMENTS = {
+    "dp": ("privacy of one release", "eps_dp", "eps_dp_request", "mu_dp"),
+    "dp-joint": ("privacy of {} releases together", "eps_dp_joint", "eps_dp_joint", "mu_dp"),
+    "deletion": ("deletion", "eps_dd", "eps_dd_request", "mu_dd"),
+    "deletion-adaptive": (
+        "adaptive deletion",
+        "eps_dd_adaptive",
+        "eps_dd_request",
+        "mu_dd_adaptive",
+    ),
+}
 
 
 def of_certificate(
@@ -208,240 +332,31 @@ def of_certificate(
         )
     if which == "advantage":
         return AdvantageClaim(certificate.advantage_bound, from_certificate=True)
-    name = _field(certificate, which, at_request)
-    if which.startswith("deletion") and _is_gibbs(certificate, which):
-        bound = _gibbs_advantage(certificate, getattr(certificate, name))
-        return AdvantageClaim(bound, name="deletion, from the Gibbs law", from_certificate=True)
-    return _between_neighbours(certificate, which, getattr(certificate, name))
-
-
-def _field(certificate: Certificate, which: str, at_request: bool) -> str:
+    if which not in _STATEMENTS:
+        raise InputError(f"which = {which!r}; choose from {', '.join(_STATEMENTS)} or advantage.")
     seen = certificate.adaptivity > 0
-    fields = {
-        "dp": "eps_dp_adaptive" if seen else "eps_dp",
-        "dp-joint": "eps_dp_joint",
-        "deletion": "eps_dd",
-        "deletion-adaptive": "eps_dd_adaptive",
-    }
-    if which not in fields:
-        raise InputError(f"which = {which!r}; choose from {', '.join(fields)} or advantage.")
-    if not at_request or which == "dp-joint":
-        return fields[which]
-    if which == "deletion" and seen:
+    if which == "deletion" and at_request and seen:
         raise InputError(
             "eps_dd_request counts the releases that were seen; ask for which='deletion-adaptive', "
             "or for a certificate with adaptivity=0."
         )
-    return "eps_dp_request" if which == "dp" else "eps_dd_request"
-
-
-def _is_gibbs(certificate: Certificate, which: str) -> bool:
-    adaptive = which == "deletion-adaptive" and certificate.adaptivity > 0
-    return certificate.plan.kind == "nonconvex" and not adaptive
-
-
-def _gibbs_advantage(certificate: Certificate, eps: float) -> float:
-    """`thm:soundness` at this ε, or the run sum's advantage, which holds for any requester."""
-    sound = float(inference.advantage_soundness(certificate.order, eps))
-    return min(sound, certificate.advantage_bound)
-
-
-def _between_neighbours(certificate: Certificate, which: str, eps: float) -> NumericClaim:
-    """Rényi bounds between neighbours; all of them are linear in the order."""
-    proofs = {"deletion": certificate.mu_dd, "deletion-adaptive": certificate.mu_dd_adaptive}
-    proved = proofs.get(which, certificate.mu_dp) is not None
-    name = _NAMES[which].format(releases=certificate.request + 1)
-    if certificate.order is None:
-        assert certificate.delta is not None
-        mu = float(renyi.gdp_from_epsilon_delta(eps, certificate.delta))
-        return ApproximateClaim(
-            eps, certificate.delta, mu if proved else None, name=name, from_certificate=True
-        )
-    mu = float(renyi.gdp_from_linear_renyi(certificate.order, eps)) if proved else None
-    return RenyiClaim(
-        certificate.order, eps, linear_in_order=True, mu=mu, name=name, from_certificate=True
-    )
-
-
-_NAMES = {
-    "dp": "privacy of one release",
-    "dp-joint": "privacy of {releases} releases together",
-    "deletion": "deletion",
-    "deletion-adaptive": "adaptive deletion",
-}
-
-
-def claim_list(claims: NumericClaim | Sequence[NumericClaim]) -> tuple[NumericClaim, ...]:
-    """One or several claims as a tuple, refused where something else is among them."""
-    found: tuple[Any, ...] = tuple(claims) if isinstance(claims, list | tuple) else (claims,)
-    if not found:
-        raise InputError("there are no claims to audit; give one, e.g. RenyiClaim(order=2, eps=1).")
-    for claim in found:
-        if isinstance(claim, Certificate):
-            raise InputError(
-                "a certificate makes several claims; say which with audit.of_certificate."
-            )
-        if not isinstance(claim, NumericClaim):
-            raise InputError(
-                f"{claim!r} is no claim: it names no order, delta or advantage; "
-                f"give for example RenyiClaim(order=2, eps=0.1)."
-            )
-    return found
-
-
-# --- gates: which bound may refute which claim ---------------------------------------------------
-
-# No gate is listed here for a claim that does not imply its ceiling.
-# A claim that is linear in the order is judged here if it is stated for a higher order.
-_JUDGED_ORDER = 2.0
-_RENYI = {
-    "renyi_binary": bounds.renyi_binary,
-    "renyi_bins": bounds.renyi_bins,
-    "renyi_variational": bounds.renyi_variational,
-}
-_RENYI_DEFAULT = ("renyi_bins",)
-_ONE_EVENT = ("advantage", "gaussian_mu", "hockey_stick", "renyi_binary")
-
-
-class Gate(NamedTuple):
-    """One way to refute one claim.
-
-    Attributes:
-        name: the bound's name.
-        claimed: the ceiling that the claim implies, in the bound's own unit.
-        bound: `(fit_present, fit_absent, test_present, test_absent, confidence=) -> LowerBound`.
-        to_claim: the bound's unit to the claim's, increasing.
-        detectable: `(fit_seeds=, seeds=, confidence=, power=) -> value` in the bound's unit,
-            infinite where no truth is caught.
-        directions: "P‖Q" and perhaps "Q‖P"; each is a test of its own.
-        route: how the number was carried over, where it was.
-    """
-
-    name: str
-    claimed: float
-    bound: Callable[..., bounds.LowerBound]
-    to_claim: Callable[[float], float]
-    detectable: Callable[..., float]
-    directions: tuple[str, ...] = ("P‖Q",)
-    route: str = ""
-
-    def in_claims_unit(self, bound: bounds.LowerBound) -> bounds.LowerBound:
-        """The bound carried over to the claim's unit."""
-        method = f"{bound.method}; {self.route}" if self.route else bound.method
-        return bound._replace(value=float(self.to_claim(bound.value)), method=method)
-
-
-def gates_for(
-    claim: NumericClaim, names: Sequence[str] | None = None, *, independent: bool = False
-) -> tuple[Gate, ...]:
-    """The gates that judge a claim: the named ones that are sound for it, or its default ones.
-
-    `independent` says that the arms are independent of each other, for gates that can use it.
-
-    Raises:
-        InputError: a name that is no gate's, or none that says anything about this claim.
-    """
-    _check_names(names)
-    sound = _sound_gates(claim)
-    if independent:
-        sound = {name: _with_independent_arms(gate) for name, gate in sound.items()}
-    wanted = _default(claim) if names is None else tuple(dict.fromkeys(names))
-    found = tuple(sound[name] for name in wanted if name in sound)
-    if not found:
-        raise InputError(
-            f"gates = {list(wanted)} cannot judge {claim.name!r}; choose from {', '.join(sound)}."
-        )
-    return found
-
-
-def _check_names(names: Sequence[str] | None) -> None:
-    if isinstance(names, str):
-        raise InputError(f"gates = {names!r} is one word; give a list of names, [{names!r}].")
-    unknown = [name for name in names or () if name not in (*_ONE_EVENT, *_RENYI)]
-    if unknown:
-        choices = ", ".join(dict.fromkeys((*_ONE_EVENT, *_RENYI)))
-        raise InputError(f"gates = {unknown} cannot judge any claim; choose from {choices}.")
-
-
-def _with_independent_arms(gate: Gate) -> Gate:
-    if gate.name not in _ONE_EVENT:
-        return gate
-    return gate._replace(
-        bound=functools.partial(gate.bound, independent=True),
-        detectable=functools.partial(gate.detectable, independent=True),
-    )
-
-
-def _proved_mu(claim: NumericClaim) -> float | None:
-    """The μ of Gaussian DP that the claim states, if it states one."""
-    return getattr(claim, "mu", None)
-
-
-def _default(claim: NumericClaim) -> tuple[str, ...]:
-    """The gate that sees most; with a proved μ that is the Gaussian one."""
-    if isinstance(claim, AdvantageClaim):
-        return ("advantage",)
-    if _proved_mu(claim) is not None:
-        return ("gaussian_mu",)
-    return _RENYI_DEFAULT if isinstance(claim, RenyiClaim) else ("hockey_stick",)
-
-
-def _sound_gates(claim: NumericClaim) -> dict[str, Gate]:
-    if isinstance(claim, AdvantageClaim):
-        return {"advantage": _advantage(claim)}
-    gates = {}
-    mu = _proved_mu(claim)
-    if mu is not None:
-        gates["gaussian_mu"] = _gaussian(claim, mu)
-    if isinstance(claim, RenyiClaim):
-        gates |= {name: _renyi(claim, name) for name in _RENYI}
-    if isinstance(claim, ApproximateClaim):
-        gates["hockey_stick"] = _hockey_stick(claim)
-    return gates
-
-
-def _advantage(claim: AdvantageClaim) -> Gate:
-    return _gate("advantage", claim.claimed, bounds.advantage)
-
-
-def _gaussian(claim: NumericClaim, mu: float) -> Gate:
-    """Sound because the claim states μ-GDP itself; a Rényi bound alone would not imply it."""
-    gate = _gate("gaussian_mu", float(mu), bounds.gaussian_mu)
-    if isinstance(claim, RenyiClaim):
-        carry = functools.partial(renyi.renyi_from_gdp, claim.order)
-        return gate._replace(to_claim=carry, route="as q μ²/2")
-    if isinstance(claim, ApproximateClaim):
-        carry = functools.partial(renyi.gdp_delta, epsilon=claim.epsilon)
-        return gate._replace(to_claim=carry, route="as the δ of μ at ε")
-    return gate
-
-
-def _hockey_stick(claim: ApproximateClaim) -> Gate:
-    """Both directions at no further risk: the bound looks at an event and at its complement."""
-    return _gate("hockey_stick", claim.claimed, bounds.hockey_stick, epsilon=float(claim.epsilon))
-
-
-def _renyi(claim: RenyiClaim, name: str) -> Gate:
-    """At the claim's order, or at a lower one where the claim is linear: R_q' ≤ ε q'/q."""
-    order = float(min(claim.order, _JUDGED_ORDER) if claim.linear_in_order else claim.order)
-    scale = claim.order / order
-    return _gate(name, claim.claimed / scale, _RENYI[name], order=order)._replace(
-        to_claim=lambda value: scale * value,
-        directions=("P‖Q", "Q‖P") if claim.two_sided else ("P‖Q",),
-        route="" if scale == 1 else f"judged at order {order:g}",
-    )
-
-
-def _gate(name: str, claimed: float, bound: Callable, **setting: float) -> Gate:
-    """A gate in its own unit, with the power that goes with it."""
-    return Gate(
-        name,
-        claimed,
-        functools.partial(bound, **setting),
-        _same,
-        functools.partial(power.detectable, name, claimed, **setting),
-    )
-
-
-def _same(value: float) -> float:
-    return value
+    name, number, number_at_request, proof = _STATEMENTS[which]
+    if which == "dp" and seen:
+        number = "eps_dp_adaptive"
+    eps = getattr(certificate, number_at_request if at_request else number)
+    neighbours = which.startswith("dp") or (which == "deletion-adaptive" and seen)
+    if certificate.plan.kind == "nonconvex" and not neighbours:
+        # `thm:soundness` at this ε, or the run sum's advantage, which holds for any requester.
+        sound = float(inference.advantage_soundness(certificate.order, eps))
+        bound = min(sound, certificate.advantage_bound)
+        return AdvantageClaim(bound, name="deletion, from the Gibbs law", from_certificate=True)
+    proved = getattr(certificate, proof) is not None
+    order, delta = certificate.order, certificate.delta
+    made: Any = {"name": name.format(certificate.request + 1), "from_certificate": True}
+    if order is None:
+        assert delta is not None
+        mu = float(renyi.gdp_from_epsilon_delta(eps, delta)) if proved else None
+        return ApproximateClaim(eps, delta, mu, **made)
+    # Rényi bounds between neighbours are all linear in the order.
+    mu = float(renyi.gdp_from_linear_renyi(order, eps)) if proved else None
+    return RenyiClaim(order, eps, linear_in_order=True, mu=mu, **made)

@@ -34,6 +34,7 @@ from dd_jax.audit.claims import (
     GaussianClaim,
     NumericClaim,
     RenyiClaim,
+    Which,
     of_certificate,
 )
 from dd_jax.audit.exact_law import gaussian_law
@@ -49,7 +50,7 @@ from dd_jax.noisy_gd import Schedule
 from dd_jax.oracles import linear
 from dd_jax.plans import Certificate, Plan, plan_convex
 from dd_jax.requesters import churn
-from dd_jax.types import Edit, Mechanism, replacement
+from dd_jax.types import Mechanism, replacement
 
 ORDER = 2.0
 L2 = 1.0
@@ -128,11 +129,6 @@ class ControlSetting:
             init_variance=made.init_variance if self.random_start else 0.0,
         )
 
-    @property
-    def schedule(self) -> Schedule:
-        """The plan's numbers without its certificate, for mutants to alter."""
-        return Schedule.of(self.plan)
-
     def certificate(self) -> Certificate:
         """What the plan guarantees for a record that request 1 deletes."""
         return self.plan.certificate(request=1)
@@ -152,40 +148,30 @@ class ControlSetting:
         key: Array,
         seeds: int,
         make: Maker = noisy_gd.mechanism,
-        schedule: Schedule | None = None,
         *,
         mesh: Mesh | None = None,
     ) -> Pair:
-        """The releases seen in both worlds, (seeds, releases), for a curator and its schedule."""
-        schedule = self.schedule if schedule is None else schedule
-        run = _run(make, schedule.learn_steps, schedule.delete_steps)
-        traced = tuple(jnp.float32(number) for number in schedule[:3])
+        """The releases seen in both worlds, (seeds, releases), for a curator."""
+        # The target and ten records that balance; the neighbour has the target's other value.
+        others = np.tile([1.0, -1.0], (NUM_RECORDS - 1) // 2)
+        database = jnp.asarray(np.append(self.target, others)[:, None], jnp.float32)
+        other = self.target if self.same_record else -self.target
+        neighbour = replacement([TARGET_ROW], jnp.full((1, 1), other, jnp.float32))
+        numbers = tuple(jnp.float32(number) for number in Schedule.of(self.plan)[:3])
         # Whole chunks, so that nothing is compiled anew for another number of seeds.
         padded = CHUNK * math.ceil(seeds / CHUNK)
-        worlds = (_database(self), _neighbour(self))
-        pair = two_worlds(run, key, padded, *worlds, traced, chunk=CHUNK, mesh=mesh)
+        worlds = (database, neighbour)
+        pair = two_worlds(_run(make), key, padded, *worlds, numbers, chunk=CHUNK, mesh=mesh)
         return Pair(*(arm[:seeds, list(self.seen)] for arm in pair))
 
 
-def _database(setting: ControlSetting) -> Array:
-    """The target and ten records that balance."""
-    others = np.tile([1.0, -1.0], (NUM_RECORDS - 1) // 2)
-    return jnp.asarray(np.append(setting.target, others)[:, None], jnp.float32)
-
-
-def _neighbour(setting: ControlSetting) -> Edit:
-    """The target's other value."""
-    other = setting.target if setting.same_record else -setting.target
-    return replacement([TARGET_ROW], jnp.full((1, 1), other, jnp.float32))
-
-
 @functools.cache
-def _run(make: Maker, learn_steps: int, delete_steps: int) -> Callable:
+def _run(make: Maker) -> Callable:
     """One function object per curator, so that each is compiled once for all settings."""
 
     def run(key, database, numbers):
         step_size, noise_variance, init_variance = numbers
-        schedule = Schedule(step_size, noise_variance, init_variance, learn_steps, delete_steps)
+        schedule = Schedule(step_size, noise_variance, init_variance, LEARN_STEPS, DELETE_STEPS)
         mechanism = make(Problem(LOSS, L2, CLIP_NORM), schedule)
         blanks = churn(TARGET_ROW, jnp.zeros((1, 1), jnp.float32))
         every = tuple(range(NUM_REQUESTS + 1))
@@ -212,7 +198,6 @@ class Control:
         seeds: seeds per arm, at most 1e5.
         claim: what is claimed in this setting; true of the correct curator.
         curator: the mutant, where the mistake is in the curator.
-        alter: what it does to the schedule, where the mistake is there.
         mutant_claim: the false claim, where the mistake is in the claim.
     """
 
@@ -223,7 +208,6 @@ class Control:
     seeds: int
     claim: Callable[[ControlSetting], Statement]
     curator: Maker = noisy_gd.mechanism
-    alter: Callable[[Schedule], Schedule] | None = None
     mutant_claim: Callable[[ControlSetting], Statement] | None = None
 
     @property
@@ -239,25 +223,16 @@ class Control:
         """What is claimed of the mutant, and false."""
         return (self.mutant_claim or self.claim)(self.setting)
 
-    def mutant_schedule(self) -> Schedule:
-        """The schedule that the mutant runs."""
-        schedule = self.setting.schedule
-        return schedule if self.alter is None else self.alter(schedule)
+
+def _certified(which: Which, *, at_request: bool = False) -> Callable[[ControlSetting], Statement]:
+    """What the setting's certificate claims."""
+    return lambda setting: of_certificate(setting.certificate(), which, at_request=at_request)
 
 
-def _deletion(setting: ControlSetting) -> NumericClaim:
-    """The certificate's deletion claim at request 1, for φ_1 and all that follow."""
-    return of_certificate(setting.certificate(), "deletion", at_request=True)
-
-
-def _privacy(setting: ControlSetting) -> NumericClaim:
-    """The certificate's claim for the learned model."""
-    return of_certificate(setting.certificate(), "dp")
-
-
-def _advantage(setting: ControlSetting) -> NumericClaim:
-    """The certificate's bound on the membership advantage after the deletion."""
-    return of_certificate(setting.certificate(), "advantage")
+# At request 1, for φ_1 and all that follow; for the learned model; after the deletion.
+_deletion = _certified("deletion", at_request=True)
+_privacy = _certified("dp")
+_advantage = _certified("advantage")
 
 
 def _approximate(setting: ControlSetting) -> NumericClaim:
@@ -292,7 +267,7 @@ _MUTANTS = (
         "gaussian_mu",
         20_000,
         _deletion,
-        alter=mutants.half_noise,
+        mutants.half_noise,
     ),
     Control(
         "missing clip",
@@ -364,7 +339,7 @@ _MUTANTS = (
         EXACT_LAW,
         5_000,
         ControlSetting.law,
-        alter=mutants.last_step_skipped,
+        mutants.last_step_skipped,
     ),
     Control(
         "secret state kept",
@@ -382,7 +357,7 @@ _MUTANTS = (
         "renyi_variational",
         20_000,
         _privacy,
-        alter=mutants.half_sensitivity,
+        mutants.half_sensitivity,
     ),
     Control(
         "order dropped in (ε, δ)",
@@ -404,28 +379,24 @@ _MUTANTS = (
     ),
 )
 
-_NULL = ControlSetting(same_record=True)
-_NOTHING = "nothing: both worlds hold the same record, and no difference is claimed"
-
-
-def _null(gate: str, claim: Callable[[ControlSetting], Statement]) -> Control:
-    return Control(f"null, {gate}", _NOTHING, _NULL, gate, 10_000, claim)
-
-
-def _zero(
-    make: Callable[..., NumericClaim], *numbers: float
-) -> Callable[[ControlSetting], NumericClaim]:
-    return lambda setting: make(*numbers)
-
-
-_NULLS = (
-    _null("gaussian_mu", _zero(GaussianClaim, 0.0)),
-    _null("advantage", _zero(AdvantageClaim, 0.0)),
-    _null("hockey_stick", _zero(ApproximateClaim, 0.0, 0.0)),
-    _null("renyi_binary", _zero(RenyiClaim, ORDER, 0.0)),
-    _null("renyi_bins", _zero(RenyiClaim, ORDER, 0.0)),
-    _null("renyi_variational", _zero(RenyiClaim, ORDER, 0.0)),
-    _null(EXACT_LAW, ControlSetting.law),
+_NULLS = tuple(
+    Control(
+        f"null, {gate}",
+        "nothing: both worlds hold the same record, and no difference is claimed",
+        ControlSetting(same_record=True),
+        gate,
+        10_000,
+        claim,
+    )
+    for gate, claim in {
+        "gaussian_mu": lambda setting: GaussianClaim(0.0),
+        "advantage": lambda setting: AdvantageClaim(0.0),
+        "hockey_stick": lambda setting: ApproximateClaim(0.0, 0.0),
+        "renyi_binary": lambda setting: RenyiClaim(ORDER, 0.0),
+        "renyi_bins": lambda setting: RenyiClaim(ORDER, 0.0),
+        "renyi_variational": lambda setting: RenyiClaim(ORDER, 0.0),
+        EXACT_LAW: ControlSetting.law,
+    }.items()
 )
 
 CONTROLS: dict[str, Control] = {control.name: control for control in (*_MUTANTS, *_NULLS)}
@@ -524,70 +495,57 @@ def run_controls(
     Raises:
         InputError: an unknown name, no replays, a confidence outside (0, 1), seeds out of range.
     """
-    chosen = _chosen(names)
-    check_confidence(confidence)
-    checks.whole("replays", replays, least=1, most=None)
-    if seeds is not None:
-        checks.whole("seeds", seeds, least=1, most=MOST_SEEDS)
-    each = simultaneous(confidence, len(chosen))
-    rows = []
-    for number, control in enumerate(chosen):
-        # A control's numbers do not depend on which others are run beside it.
-        control_key = jax.random.fold_in(key, list(CONTROLS).index(control.name))
-        count = control.seeds if seeds is None else seeds
-        rows.append(_row(control_key, control, count, each, confidence, replays, mesh))
-        if progress is not None:
-            progress(number + 1, len(chosen))
-    return rows
-
-
-def _row(key, control: Control, seeds, each, confidence, replays, mesh) -> ControlRow:
-    correct_key, mutant_key = jax.random.split(key)
-    correct = _replay(
-        control,
-        control.setting.sample(correct_key, replays * seeds, mesh=mesh),
-        control.correct_statement(),
-        each,
-        replays,
-    )
-    mutant = None
-    if not control.is_null:
-        pair = control.setting.sample(
-            mutant_key, replays * seeds, control.curator, control.mutant_schedule(), mesh=mesh
-        )
-        mutant = _replay(control, pair, control.mutant_statement(), each, replays)
-    return ControlRow(
-        control=control.name,
-        kind="null" if control.is_null else "mutant",
-        broken=control.broken,
-        setting=str(control.setting),
-        gate=control.gate,
-        seeds=seeds,
-        flagged=None if mutant is None else mutant[0].refuted,
-        correct_flagged=correct[0].refuted,
-        power=None if mutant is None else _rate(mutant),
-        false_alarms=_rate(correct),
-        evidence=None if mutant is None else mutant[0].evidence,
-        correct_evidence=correct[0].evidence,
-        confidence=confidence,
-    )
-
-
-def _replay(control, pair: Pair, statement, confidence, replays) -> list[Finding]:
-    """The gate's judgement on each of the replays that the pair's seeds are cut into."""
-    cut = [np.split(np.asarray(arm), replays) for arm in pair]
-    return [judge(control, Pair(*arms), statement, confidence) for arms in zip(*cut, strict=True)]
-
-
-def _rate(findings: list[Finding]) -> Estimate:
-    flagged = sum(finding.refuted for finding in findings)
-    return proportion(flagged, len(findings), RATE_CONFIDENCE)
-
-
-def _chosen(names: Sequence[str] | None) -> list[Control]:
     wanted = list(CONTROLS) if names is None else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in CONTROLS]
     if unknown or not wanted:
         what = f"{unknown[0]!r} is no control" if unknown else "no control is named"
         raise InputError(f"{what}; choose from {'; '.join(CONTROLS)}.")
-    return [CONTROLS[name] for name in wanted]
+    check_confidence(confidence)
+    checks.whole("replays", replays, least=1)
+    if seeds is not None:
+        checks.whole("seeds", seeds, least=1, most=MOST_SEEDS)
+    each = simultaneous(confidence, len(wanted))
+    rows = []
+    for number, name in enumerate(wanted):
+        control = CONTROLS[name]
+        count = control.seeds if seeds is None else seeds
+
+        def replay(key, curator, statement, control=control, count=count):
+            """The gate's judgement on each of the replays."""
+            pair = control.setting.sample(key, replays * count, curator, mesh=mesh)
+            cut = (np.split(np.asarray(arm), replays) for arm in pair)
+            arms = zip(*cut, strict=True)
+            return [judge(control, Pair(*each_world), statement, each) for each_world in arms]
+
+        # A control's numbers do not depend on which others are run beside it.
+        control_key = jax.random.fold_in(key, list(CONTROLS).index(name))
+        correct_key, mutant_key = jax.random.split(control_key)
+        correct = replay(correct_key, noisy_gd.mechanism, control.correct_statement())
+        mutant = None
+        if not control.is_null:
+            mutant = replay(mutant_key, control.curator, control.mutant_statement())
+        rows.append(
+            ControlRow(
+                control=name,
+                kind="null" if mutant is None else "mutant",
+                broken=control.broken,
+                setting=str(control.setting),
+                gate=control.gate,
+                seeds=count,
+                flagged=None if mutant is None else mutant[0].refuted,
+                correct_flagged=correct[0].refuted,
+                power=None if mutant is None else _rate(mutant),
+                false_alarms=_rate(correct),
+                evidence=None if mutant is None else mutant[0].evidence,
+                correct_evidence=correct[0].evidence,
+                confidence=confidence,
+            )
+        )
+        if progress is not None:
+            progress(number + 1, len(wanted))
+    return rows
+
+
+def _rate(findings: list[Finding]) -> Estimate:
+    flagged = sum(finding.refuted for finding in findings)
+    return proportion(flagged, len(findings), RATE_CONFIDENCE)

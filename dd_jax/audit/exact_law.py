@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special, stats
 
 from dd_jax import checks
+from dd_jax.audit import tails
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 
@@ -57,12 +58,7 @@ def gaussian_law(present, absent, mean_difference, variance, *, confidence: floa
         confidence: 1 - α.
     """
     check_confidence(confidence)
-    first, second = _table("present", present), _table("absent", absent)
-    if first.shape != second.shape or len(first) < 2:
-        raise InputError(
-            f"the arms have shapes {first.shape} and {second.shape}; "
-            f"give both the same, at least 2 seeds."
-        )
+    first, second = tails.tables(present, absent)
     seeds, dim = first.shape
     whiten = _whitener(variance, dim)
     shift, directed = _shift(mean_difference, variance, whiten, dim)
@@ -122,14 +118,6 @@ def normal_score(value, dim: int, noncentrality):
     mean = 1 + power * spread * (power - 1 - 0.5 * (2 - power) * skew * spread)
     deviation = power * np.sqrt(2 * spread) * (1 + 0.5 * skew * spread)
     return ((value / total) ** power - mean) / deviation
-
-
-def _table(name: str, values) -> np.ndarray:
-    table = checks.numbers(name, values)
-    table = table[:, None] if table.ndim == 1 else table
-    if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
-        raise InputError(f"{name} has shape {table.shape}; give finite numbers (seeds, d).")
-    return table
 
 
 def _whitener(variance, dim: int):

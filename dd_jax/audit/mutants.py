@@ -1,12 +1,11 @@
 """Curators that are broken in one place each: what an audit has to catch.
 
-Every one is Noisy-GD (`dd_jax.noisy_gd.mechanism`) but for the mistake that its name says, and each
-mistake has been made in public code or is easily made. The first few alter the schedule that the
-correct curator runs; the others are curators for a problem and a schedule. They give no guarantee.
+Every one is Noisy-GD for a problem and a schedule (`dd_jax.noisy_gd.mechanism`) but for the mistake
+that its name says, and each mistake has been made in public code or is easily made. They give no
+guarantee.
 """
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,23 +21,26 @@ from dd_jax.types import Mechanism
 _NO_REGULARISER = float(np.finfo(np.float32).tiny)
 
 
-def half_noise(schedule: Schedule) -> Schedule:
+def half_noise(problem: Problem, schedule: Schedule) -> Mechanism:
     """Adds N(0, ησ² I) to a step in place of N(0, 2ησ² I)."""
-    return schedule._replace(noise_variance=schedule.noise_variance / 2)
+    halved = schedule._replace(noise_variance=schedule.noise_variance / 2)
+    return noisy_gd.mechanism(problem, halved)
 
 
-def half_sensitivity(schedule: Schedule) -> Schedule:
+def half_sensitivity(problem: Problem, schedule: Schedule) -> Mechanism:
     """Calibrated to the sensitivity L/n in place of 2L/n: a quarter of the noise that is needed.
 
     σ² grows with the square of the sensitivity (`convex.least_noise`). L/n is right
     where a record is added or removed, not where it is replaced.
     """
-    return schedule._replace(noise_variance=schedule.noise_variance / 4)
+    quartered = schedule._replace(noise_variance=schedule.noise_variance / 4)
+    return noisy_gd.mechanism(problem, quartered)
 
 
-def last_step_skipped(schedule: Schedule) -> Schedule:
+def last_step_skipped(problem: Problem, schedule: Schedule) -> Mechanism:
     """Takes K_U - 1 steps to delete."""
-    return schedule._replace(delete_steps=schedule.delete_steps - 1)
+    shorter = schedule._replace(delete_steps=schedule.delete_steps - 1)
+    return noisy_gd.mechanism(problem, shorter)
 
 
 def missing_clip(problem: Problem, schedule: Schedule) -> Mechanism:
@@ -66,8 +68,11 @@ def same_noise_every_step(problem: Problem, schedule: Schedule) -> Mechanism:
     """Draws the noise of every step of a run from the run's own key, so it is drawn once."""
 
     def run(key, params, database, num_steps):
+        numbers = (schedule.step_size, schedule.noise_variance)
+
         def body(params, _):
-            return _step(jax.random.clone(key), params, database, problem, schedule), None
+            step_key = jax.random.clone(key)
+            return noisy_gd.step(step_key, params, database, problem, *numbers), None
 
         return jax.lax.scan(body, params, None, length=num_steps)[0]
 
@@ -84,11 +89,6 @@ def constant_key(problem: Problem, schedule: Schedule) -> Mechanism:
     return _curator(problem, schedule, run)
 
 
-class _KeyKept(NamedTuple):
-    model: PyTree
-    key: Array
-
-
 def same_key_every_request(problem: Problem, schedule: Schedule) -> Mechanism:
     """Learns with a key, keeps it, and serves every request with it.
 
@@ -100,21 +100,14 @@ def same_key_every_request(problem: Problem, schedule: Schedule) -> Mechanism:
         start_key, run_key = jax.random.split(key)
         kept = jax.random.clone(run_key)
         params = start(start_key, database)
-        return _KeyKept(
-            _run(run_key, params, database, schedule.learn_steps, problem, schedule), kept
-        )
+        return _run(run_key, params, database, schedule.learn_steps, problem, schedule), kept
 
     def delete(key, before, edit, after, state):
-        del key
-        steps, run_key = schedule.delete_steps, jax.random.clone(state.key)
-        return state._replace(model=_run(run_key, state.model, after, steps, problem, schedule))
+        model, kept = state
+        run_key = jax.random.clone(kept)
+        return _run(run_key, model, after, schedule.delete_steps, problem, schedule), kept
 
-    return Mechanism(learn, delete, _publish_model, problem.loss.domain)
-
-
-class _FirstKept(NamedTuple):
-    first: PyTree
-    model: PyTree
+    return Mechanism(learn, delete, _publish_first, problem.loss.domain)
 
 
 def stale_model(problem: Problem, schedule: Schedule) -> Mechanism:
@@ -123,12 +116,13 @@ def stale_model(problem: Problem, schedule: Schedule) -> Mechanism:
 
     def learn(key, database):
         model = correct.learn(key, database)
-        return _FirstKept(model, model)
+        return model, model
 
     def delete(key, before, edit, after, state):
-        return state._replace(model=correct.delete(key, before, edit, after, state.first))
+        _, learned = state
+        return correct.delete(key, before, edit, after, learned), learned
 
-    return Mechanism(learn, delete, _publish_model, problem.loss.domain)
+    return Mechanism(learn, delete, _publish_first, problem.loss.domain)
 
 
 def stale_database(problem: Problem, schedule: Schedule) -> Mechanism:
@@ -162,9 +156,10 @@ def secret_state(problem: Problem, schedule: Schedule) -> Mechanism:
     return quiet._replace(publish=publish)
 
 
-def _publish_model(key: Array, state) -> PyTree:
+def _publish_first(key: Array, state: tuple) -> PyTree:
+    """The model, of a state that keeps something beside it."""
     del key
-    return state.model
+    return state[0]
 
 
 def _curator(problem: Problem, schedule: Schedule, run) -> Mechanism:
@@ -189,9 +184,3 @@ def _start(problem: Problem, schedule: Schedule):
 def _run(key, params, database, num_steps, problem, schedule) -> PyTree:
     numbers = {"step_size": schedule.step_size, "noise_variance": schedule.noise_variance}
     return noisy_gd.run(key, params, database, problem, num_steps=num_steps, **numbers)
-
-
-def _step(key, params, database, problem, schedule) -> PyTree:
-    return noisy_gd.step(
-        key, params, database, problem, schedule.step_size, schedule.noise_variance
-    )

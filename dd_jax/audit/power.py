@@ -45,59 +45,41 @@ class Method(NamedTuple):
         bound: `(*scores, confidence=) -> LowerBound`, and its parameter.
         parameter: its name: "order", "epsilon" or "delta"; None where there is none.
         truth: `(μ, parameter)` to what is bounded, between N(μ, 1) and N(0, 1).
-        value: `(P(E), Q(E), parameter)` to what one event shows of it; None for many events.
+        value: `(P(E), Q(E), parameter=)` to what one event shows of it; None for many events.
+        both_ways: whether it looks at an event's complement, with the arms exchanged, too.
     """
 
     bound: Callable
     parameter: str | None
-    truth: Callable[[float, Any], float]
-    value: Callable | None
+    truth: Callable[[float, Any], Any]
+    value: Callable | None = None
+    both_ways: bool = False
+
+    def of_event(self, number: Any) -> Callable:
+        """`(P(E), Q(E))` to what one event shows, with this parameter."""
+        assert self.value is not None
+        named = {} if self.parameter is None else {self.parameter: number}
+        return bounds.both_or_one(functools.partial(self.value, **named), self.both_ways)
 
 
-def _both_ways(value: Callable, name: str) -> Callable:
-    """An event's value or its complement's with the arms exchanged, whichever is larger."""
-    return lambda likely, unlikely, number: bounds.both_or_one(
-        functools.partial(value, **{name: number}), both_ways=True
-    )(likely, unlikely)
-
-
-def _renyi_truth(mu: float, order: float) -> float:
-    return float(renyi.renyi_from_gdp(order, mu))
+def _renyi_truth(mu: float, order: float):
+    return renyi.renyi_from_gdp(order, mu)
 
 
 METHODS = {
     "advantage": Method(
-        bounds.advantage,
-        None,
-        lambda mu, _: float(renyi.advantage_from_gdp(mu)),
-        lambda likely, unlikely, _: bounds.difference(likely, unlikely),
+        bounds.advantage, None, lambda mu, _: renyi.advantage_from_gdp(mu), bounds.difference
     ),
     "hockey_stick": Method(
-        bounds.hockey_stick,
-        "epsilon",
-        lambda mu, epsilon: float(renyi.gdp_delta(mu, epsilon)),
-        _both_ways(bounds.excess_mass, "epsilon"),
+        bounds.hockey_stick, "epsilon", renyi.gdp_delta, bounds.excess_mass, both_ways=True
     ),
     "epsilon_at": Method(
-        bounds.epsilon_at,
-        "delta",
-        lambda mu, delta: float(renyi.gdp_epsilon(mu, delta)),
-        _both_ways(bounds.log_excess_ratio, "delta"),
+        bounds.epsilon_at, "delta", renyi.gdp_epsilon, bounds.log_excess_ratio, both_ways=True
     ),
-    "gaussian_mu": Method(
-        bounds.gaussian_mu,
-        None,
-        lambda mu, _: float(mu),
-        lambda likely, unlikely, _: bounds.normal_shift(likely, unlikely),
-    ),
-    "renyi_binary": Method(
-        bounds.renyi_binary,
-        "order",
-        _renyi_truth,
-        lambda likely, unlikely, order: bounds.coin_divergence(likely, unlikely, order=order),
-    ),
-    "renyi_bins": Method(bounds.renyi_bins, "order", _renyi_truth, None),
-    "renyi_variational": Method(bounds.renyi_variational, "order", _renyi_truth, None),
+    "gaussian_mu": Method(bounds.gaussian_mu, None, lambda mu, _: mu, bounds.normal_shift),
+    "renyi_binary": Method(bounds.renyi_binary, "order", _renyi_truth, bounds.coin_divergence),
+    "renyi_bins": Method(bounds.renyi_bins, "order", _renyi_truth),
+    "renyi_variational": Method(bounds.renyi_variational, "order", _renyi_truth),
 }
 REPLAYED = METHODS | {
     f"{name}, independent arms": method._replace(
@@ -146,29 +128,28 @@ def detectable(
     checks.whole("seeds", seeds, least=2)
     checks.whole("fit_seeds", fit_seeds, least=1)
     number = _parameter(method, {"order": order, "epsilon": epsilon, "delta": delta})
-    gate = _reference_gate(method, number, independent)
-    if one_event and gate.value is not None:
-        return _detectable_coins(gate.value, claim, (seeds, seeds), confidence, power, independent)
+    known = METHODS[method]
+    ways = _ways(known, number, claim, confidence, independent)
 
     def surplus(mu: float) -> float:
-        truth, drawn = _reference(mu, fit_seeds, seeds, gate.draws)
-        chosen = Counter(gate.choose(seen, confidence) for seen in drawn)
-        chances = [gate.chance(which, truth, claim, confidence) for which in chosen]
+        truth, drawn = _reference(mu, fit_seeds, seeds, ways.draws)
+        chosen = Counter(ways.choose(seen) for seen in drawn)
+        chances = [ways.chance(which, truth) for which in chosen]
         return float(np.average(chances, weights=list(chosen.values()))) - power
 
-    mu = _least_root(surplus)
-    return METHODS[method].truth(mu, number) if np.isfinite(mu) else np.inf
-
-
-def _detectable_coins(value, claim, sizes, confidence, power, independent) -> float:
-    """`detectable` for coins Φ(±μ/2): the truth is the value of their one event."""
-
-    def surplus(mu: float) -> float:
+    def surplus_of_coins(mu: float) -> float:
         rates = special.ndtr(mu / 2), special.ndtr(-mu / 2)
-        return _rates_chance(rates, sizes, claim, confidence, value, independent) - power
+        sizes = (seeds, seeds)
+        value = known.of_event(number)
+        return _event_chance(value, claim, rates, sizes, confidence, independent) - power
 
-    mu = _least_root(surplus)
-    return float(value(special.ndtr(mu / 2), special.ndtr(-mu / 2))) if np.isfinite(mu) else np.inf
+    coins = one_event and known.value is not None
+    mu = _least_root(surplus_of_coins if coins else surplus)
+    if np.isinf(mu):
+        return np.inf
+    if coins:
+        return float(known.of_event(number)(special.ndtr(mu / 2), special.ndtr(-mu / 2)))
+    return float(known.truth(mu, number))
 
 
 def _least_root(surplus: Callable[[float], float]) -> float:
@@ -222,56 +203,47 @@ def _parameter(method: str, given: dict[str, float | None]) -> Any:
     return float(check(given[name]) if check else checks.nonnegative(name, given[name]))
 
 
-class _ReferenceGate(NamedTuple):
+class _Ways(NamedTuple):
     """How one bound fares against the reference pair.
 
     Attributes:
-        choose: `(what part A shows, confidence)` to what the bound takes from it, hashable.
-        chance: `(that choice, the truth, claim, confidence)` to the probability, over part B, that
-            the claim is refuted.
+        choose: what part A shows, to what the bound takes from it, hashable.
+        chance: `(that choice, the truth)` to the probability, over part B, that the claim is
+            refuted.
         draws: of part A; fewer where choosing takes long.
-        value: of one event, for bounds from one.
     """
 
-    choose: Callable[..., Hashable]
+    choose: Callable[[tails.View], Hashable]
     chance: Callable[..., float]
     draws: int = _DRAWS
-    value: Callable | None = None
 
 
-def _reference_gate(method: str, number: Any, independent: bool) -> _ReferenceGate:
-    of_event = METHODS[method].value
-    if of_event is None:
-        bins = method == "renyi_bins"
-        choose, chance = (_choose_bins, _bins_chance) if bins else (_choose_critic, _critic_chance)
-        draws = _DRAWS_OF_BINS if bins else _DRAWS
-        return _ReferenceGate(
-            functools.partial(choose, order=number), functools.partial(chance, order=number), draws
+def _ways(method: Method, number: Any, claim, confidence, independent: bool) -> _Ways:
+    if method.bound is bounds.renyi_bins:
+        numbers = bounds.NUMBERS_OF_THRESHOLDS
+        return _Ways(
+            lambda seen: tuple(bounds.choose_bins(seen, number, confidence, numbers)),
+            functools.partial(_bins_chance, claim=claim, confidence=confidence, order=number),
+            _DRAWS_OF_BINS,
         )
+    if method.bound is bounds.renyi_variational:
+        return _Ways(
+            lambda seen: tuple(map(tuple, bounds.fit_critic(seen, number, confidence))),
+            functools.partial(_critic_chance, claim=claim, confidence=confidence, order=number),
+        )
+    value = method.of_event(number)
 
-    def value(likely, unlikely):
-        return of_event(likely, unlikely, number)
+    def chance(chosen: int, truth: tails.View) -> float:
+        rates = truth.present[chosen], truth.absent[chosen]
+        return _event_chance(value, claim, rates, truth.test_sizes, confidence, independent)
 
-    choose = functools.partial(_choose_event, value=value)
-    chance = functools.partial(_event_chance, value=value, independent=independent)
-    return _ReferenceGate(choose, chance, value=value)
+    return _Ways(lambda seen: bounds.choose_event(seen, value, confidence), chance)
 
 
 # --- one event ------------------------------------------------------------------------------------
 
 
-def _choose_event(seen: tails.View, confidence: float, *, value: Callable) -> int:
-    return bounds.choose_event(seen, value, confidence)
-
-
-def _event_chance(
-    chosen: int, truth: tails.View, claim, confidence, *, value, independent: bool
-) -> float:
-    rates = truth.present[chosen], truth.absent[chosen]
-    return _rates_chance(rates, truth.test_sizes, claim, confidence, value, independent)
-
-
-def _rates_chance(rates, sizes, claim, confidence, value: Callable, independent: bool) -> float:
+def _event_chance(value, claim, rates, sizes, confidence, independent: bool) -> float:
     if independent:
         return tails.chance_beyond(value, claim, rates, sizes, confidence)
     return refutation_probability(value, claim, rates, sizes[0], confidence)
@@ -314,11 +286,7 @@ def _strata(seeds: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
 # --- many bins and the critic ---------------------------------------------------------------------
 
 
-def _choose_bins(seen: tails.View, confidence: float, *, order: float) -> tuple[int, ...]:
-    return tuple(bounds.choose_bins(seen, order, confidence, bounds.NUMBERS_OF_THRESHOLDS))
-
-
-def _bins_chance(which, truth: tails.View, claim, confidence, *, order) -> float:
+def _bins_chance(which, truth: tails.View, *, claim, confidence, order) -> float:
     """First order: the dual's weights are the derivatives of the bound by the tails."""
     chosen = np.array(which)
     risk, seeds = (1 - confidence) / (2 * len(chosen)), truth.test_sizes[0]
@@ -337,12 +305,7 @@ def _bins_chance(which, truth: tails.View, claim, confidence, *, order) -> float
     return _normal_chance(least - claim, spread / (order - 1) / np.sqrt(seeds))
 
 
-def _choose_critic(seen: tails.View, confidence: float, *, order: float) -> tuple:
-    chosen, values = bounds.fit_critic(seen, order, confidence)
-    return tuple(chosen), tuple(values)
-
-
-def _critic_chance(critic, truth: tails.View, claim, confidence, *, order) -> float:
+def _critic_chance(critic, truth: tails.View, *, claim, confidence, order) -> float:
     """First order in the two means; their limits' own spread is of the next order."""
     chosen, values = np.array(critic[0], dtype=int), np.array(critic[1])
     present = bounds.steps(truth.present[chosen])
@@ -389,7 +352,7 @@ def shifted_normals(mu: float) -> KnownPair:
         noise = np.asarray(stats.norm.rvs(size=(2, *shape), random_state=seed))
         return np.sinh(3 * (noise[0] + mu)), np.sinh(3 * noise[1])
 
-    return KnownPair(draw, lambda method, parameter: METHODS[method].truth(mu, parameter))
+    return KnownPair(draw, lambda method, parameter: float(METHODS[method].truth(mu, parameter)))
 
 
 def atoms(present, absent) -> KnownPair:
@@ -436,7 +399,6 @@ def coverage(
         confidence: of the bound.
         seed: of the draws.
     """
-    _check(method, pair, replays)
     truth, values = _replay(method, pair, (replays, fit_seeds, seeds), confidence, seed)
     return proportion(_count_alarms(values, truth), replays, 0.95)
 
@@ -467,13 +429,8 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        found = {name: getattr(self, name) for name in ("bound", "pair", "truth")}
-        return found | {
-            "false_alarms": self.false_alarms._asdict(),
-            "positive": self.positive,
-            "allowed": self.allowed,
-            "sound": self.sound,
-        }
+        rate = self.false_alarms._asdict()
+        return vars(self) | {"false_alarms": rate, "sound": self.sound}
 
 
 def table(
@@ -499,7 +456,6 @@ def table(
     rows = []
     for pair in TABLE_PAIRS:
         for method in REPLAYED:
-            _check(method, pair, replays)
             say(f"coverage: {method} on {pair!r}, {replays:,} replays")
             truth, values = _replay(method, pair, sizes, confidence, seed)
             rows.append(_row(method, pair, truth, values, confidence))
@@ -507,18 +463,15 @@ def table(
     return [*rows, _exact_law_row(replays, seeds, confidence, seed)]
 
 
-def _check(method: str, pair: str, replays: int) -> None:
+def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:
+    """(the truth, the bound in every replay)."""
     if method not in REPLAYED or pair not in PAIRS:
         raise InputError(
             f"method = {method!r}, pair = {pair!r}; "
             f"choose from {', '.join(REPLAYED)} and {', '.join(PAIRS)}."
         )
-    checks.whole("replays", replays, least=1)
-
-
-def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:
-    """(the truth, the bound in every replay)."""
     replays, fit_seeds, seeds = sizes
+    checks.whole("replays", replays, least=1)
     bound, name, *_ = REPLAYED[method]
     setting = {} if name is None else {name: DEFAULTS[name]}
     truth = PAIRS[pair].truth(method.split(",")[0], DEFAULTS.get(name or "", 0.0))
@@ -560,6 +513,5 @@ def _atomic_truth(laws: np.ndarray, method: str, parameter: float) -> float:
     if method.startswith("renyi"):
         total = np.sum(laws[0] ** parameter * laws[1] ** (1 - parameter))
         return float(np.log(total) / (parameter - 1))
-    value = METHODS[method].value
-    assert value is not None
-    return max(float(np.max(value(*np.cumsum(laws[:, :0:-1], axis=1), parameter))), 0.0)
+    value = METHODS[method].of_event(parameter)
+    return max(float(np.max(value(*np.cumsum(laws[:, :0:-1], axis=1)))), 0.0)

@@ -97,6 +97,20 @@ def _scores(name: str, values) -> np.ndarray:
     return scores
 
 
+def tables(present, absent) -> tuple[np.ndarray, np.ndarray]:
+    """Two arms of finite outputs as (seeds, d) tables of one shape, with at least 2 seeds."""
+    first, second = (
+        table[:, None] if table.ndim == 1 else table
+        for table in (checks.finite("present", present), checks.finite("absent", absent))
+    )
+    if first.shape != second.shape or first.ndim != 2 or len(first) < 2 or not first.size:
+        raise InputError(
+            f"the arms have shapes {first.shape} and {second.shape}; "
+            f"give both the same (seeds, d), at least 2 seeds."
+        )
+    return first, second
+
+
 def tail_counts(ordered: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """How many of the sorted scores exceed each threshold."""
     return len(ordered) - np.searchsorted(ordered, thresholds, side="right")

@@ -5,6 +5,7 @@ rounded to a grid. A deleted row is replaced by the loss's null record, and ever
 on the database it was trained on.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -263,9 +264,13 @@ def lines(service: Service, served: Served) -> list[dict[str, Any]]:
 
     A requester saw at most p releases, and at most the i there were.
     """
-    plan = service.plan
-    found = [_measured(served, 0, []) | _learned(plan)]
-    worst = 0.0
+    plan, worst = service.plan, 0.0
+    learned = {
+        "risk_bound": plan.certificate().risk_bound_learned,
+        "gradients": plan.learn_gradients,
+    }
+    of_requests = (*_RATIOS, "eps_dd", "eps_dd_so_far", "advantage_bound")
+    found = [_measured(served, 0, []) | learned | dict.fromkeys(of_requests)]
     for request, rows in enumerate(service.stream, start=1):
         issued = plan.certificate(min(service.adaptivity, request), request)
         worst = max(worst, issued.eps_dd_request)
@@ -283,27 +288,23 @@ def lines(service: Service, served: Served) -> list[dict[str, Any]]:
     return found
 
 
-def _learned(plan: Plan) -> dict[str, Any]:
-    return {
-        "risk_bound": plan.certificate().risk_bound_learned,
-        "gradients": plan.learn_gradients,
-        **dict.fromkeys(("relearn_ratio", "same_risk_ratio", "ratio")),
-        "eps_dd": None,
-        "eps_dd_so_far": None,
-        "advantage_bound": None,
-    }
+_RATIOS = ("relearn_ratio", "same_risk_ratio", "ratio")
 
 
 def _retraining(plan: Plan, risk_bound: float | None) -> dict[str, float | None]:
     """Gradients of retraining over those of a request, in two ways, and the smaller of the two.
 
-    Learning again as planned, and learning until the risk bound is that of the request.
+    Learning again as planned, and from scratch with the plan's noise until the risk bound is that
+    of the request; None where rounding leaves no room between that and what the noise allows.
     """
-    relearn = plan.learn_steps / plan.delete_steps
-    steps = None if risk_bound is None else same_risk_steps(plan, risk_bound)
-    same_risk = None if steps is None else steps / plan.delete_steps
+    relearn, same_risk = plan.learn_steps / plan.delete_steps, None
+    if risk_bound is not None:
+        run, start = edited_descent(plan), plan.init_variance
+        with contextlib.suppress(InputError):
+            steps = risk.learn_steps_convex(run, plan.dim, risk_bound, start)
+            same_risk = max(1, int(steps)) / plan.delete_steps
     smaller = relearn if same_risk is None else min(relearn, same_risk)
-    return {"relearn_ratio": relearn, "same_risk_ratio": same_risk, "ratio": smaller}
+    return dict(zip(_RATIOS, (relearn, same_risk, smaller), strict=True))
 
 
 def _measured(served: Served, request: int, rows: list[int]) -> dict[str, Any]:
@@ -321,18 +322,6 @@ def _measured(served: Served, request: int, rows: list[int]) -> dict[str, Any]:
         values |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     exact = served.exact_accuracy
     return values | {"exact_accuracy": None if exact is None else float(exact[request])}
-
-
-def same_risk_steps(plan: Plan, target: float) -> int | None:
-    """Fewest steps from scratch, with the plan's noise, whose risk bound is within the target.
-
-    None where rounding leaves no room between the target and the least that the noise allows.
-    """
-    try:
-        steps = risk.learn_steps_convex(edited_descent(plan), plan.dim, target, plan.init_variance)
-    except InputError:
-        return None
-    return max(1, int(steps))
 
 
 # --- the whole answer -----------------------------------------------------------------------------

@@ -22,7 +22,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -34,9 +33,6 @@ from dd_jax.errors import InputError, MissingData
 
 FOLDER_VARIABLE = "DD_JAX_DATA"
 
-# What NumPy and zipfile raise on damaged archives; RuntimeError and its kin for flags they do not
-# know, such as encryption or another compression.
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, RuntimeError)
 _TIMEOUT_SECONDS = 900
 
 Arrays = dict[str, np.ndarray]
@@ -114,10 +110,9 @@ def arrays(name: str) -> Arrays:
             _command(name),
         )
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            found = {key: stored[key] for key in stored.files}
-    except UNREADABLE as error:
-        raise _damaged(name, f"cannot be read ({_line(error)})") from None
+        found = files.read_arrays(file)
+    except (OSError, ValueError) as error:
+        raise _damaged(name, f"cannot be read ({error})") from None
     if digest(found) != PINNED[name].sha256:
         raise _damaged(name, "does not have the pinned SHA-256")
     return found
@@ -238,10 +233,6 @@ def _damaged(name: str, what: str) -> MissingData:
 
 def _command(name: str) -> str:
     return f"dd-jax data fetch {name}"
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:120]
 
 
 # --- readers, and what is pinned ------------------------------------------------------------------

@@ -54,11 +54,6 @@ class Question(NamedTuple):
     row: int | None = None
     rewritten: int | None = None
 
-    @property
-    def runs_before_deletion(self) -> int:
-        """Runs of learning or deletion from the first insertion to request i."""
-        return self.request - self.first_inserted
-
 
 def ask(
     plan: Settings,

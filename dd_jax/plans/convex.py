@@ -200,30 +200,43 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
     """
     conditions.require_convex(plan.problem, plan.protects)
     rules, run = ACCOUNTANTS[plan.accountant], descent(plan)
+    steps, first = (plan.learn_steps, plan.delete_steps), question.first_inserted
 
-    def private(steps):
-        return rules.privacy(run, steps)
+    def private(num_steps):
+        return rules.privacy(run, num_steps)
 
-    eps_dp = private(np.inf)
-    eps_dd = rules.deletion(run, plan.delete_steps)
-    runs = question.runs_before_deletion
-    first = private(plan.learn_steps if question.first_inserted == 0 else plan.delete_steps)
-    per_request = private(plan.delete_steps)
-    before = first + (per_request * (runs - 1) if runs > 1 else 0.0)
+    eps_dp, eps_dd = private(np.inf), rules.deletion(run, plan.delete_steps)
+    per_request, runs = private(plan.delete_steps), question.request - first
+    before = private(plan.learn_steps) if first == 0 else per_request
+    before = before + (per_request * (runs - 1) if runs > 1 else 0.0)
     joint = before + per_request
     eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, question.adaptivity)
     eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
+    # At this very request, where it is known which releases were seen.
+    stays = goes = math.inf
+    known = question.observed is not None or question.adaptivity == 0
+    if plan.accountant == "optimal" and known:
+        history = (*steps, question.request, list(question.observed or ()))
+        stays = adaptive.privacy_adaptive_intervals(run, *history, first_inserted=first)
+        goes = adaptive.deletion_adaptive_intervals(run, *history, first_inserted=first)
+    elif question.adaptivity == 0:
+        stays = private(adaptive.steps_with_record(*steps, question.request + 1, first))
     form: Form = "gaussian" if plan.accountant == "optimal" else "linear"
+    edited = edited_descent(plan)
+
+    def risk(request):
+        return risks.excess_risk_convex(edited, plan.dim, *steps, request, plan.init_variance)
+
     return Numbers(
         order=run.order,
         eps_dp=eps_dp,
         eps_dp_run=eps_dp,
         eps_dp_adaptive=eps_dp_adaptive,
-        eps_dp_request=min(_staying_at_request(plan, question, private), eps_dp_adaptive, joint),
+        eps_dp_request=min(stays, eps_dp_adaptive, joint),
         eps_dp_joint=joint,
         eps_dd=eps_dd,
         eps_dd_adaptive=eps_dd_adaptive,
-        eps_dd_request=min(_going_at_request(plan, question), eps_dd_adaptive, before),
+        eps_dd_request=min(goes, eps_dd_adaptive, before),
         eps_dd_records=floats.plain(
             floats.product(eps_dd_adaptive, question.records, question.records)
         ),
@@ -231,35 +244,11 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         deletion_form=form,
         adaptive_form=form,
         advantage_bound=_advantage(run.order, eps_dd_adaptive, form),
-        **_risks(plan, question),
+        risk_bound=max(risk(0), risk(np.inf)),
+        risk_bound_learned=risk(0),
+        risk_bound_request=risk(question.request),
+        risk_bound_paper=_risk_paper(plan, edited),
     )
-
-
-def _staying_at_request(plan, question, private) -> float:
-    """Release i with the observed ones before it, where it is known which were seen."""
-    if question.observed is None and question.adaptivity:
-        return math.inf
-    if plan.accountant == "optimal":
-        return _intervals(adaptive.privacy_adaptive_intervals, plan, question)
-    if question.adaptivity:
-        return math.inf
-    return private(
-        adaptive.steps_with_record(
-            plan.learn_steps, plan.delete_steps, question.request + 1, question.first_inserted
-        )
-    )
-
-
-def _going_at_request(plan, question) -> float:
-    """What remains after request i, where it is known which releases were seen (optimal only)."""
-    if plan.accountant != "optimal" or (question.observed is None and question.adaptivity):
-        return math.inf
-    return _intervals(adaptive.deletion_adaptive_intervals, plan, question)
-
-
-def _intervals(formula, plan, question) -> float:
-    steps, seen = (plan.learn_steps, plan.delete_steps, question.request), question.observed or ()
-    return formula(descent(plan), *steps, list(seen), first_inserted=question.first_inserted)
 
 
 def _advantage(order, eps, form) -> float:
@@ -271,48 +260,25 @@ def _advantage(order, eps, form) -> float:
     )
 
 
-def _risks(plan, question) -> dict:
-    """The recursion at this request and over all of them, and the theorem's where it applies."""
-    run, steps = edited_descent(plan), (plan.learn_steps, plan.delete_steps)
-
-    def risk(request):
-        return risks.excess_risk_convex(run, plan.dim, *steps, request, plan.init_variance)
-
-    return {
-        "risk_bound": max(risk(0), risk(np.inf)),
-        "risk_bound_learned": risk(0),
-        "risk_bound_request": risk(question.request),
-        "risk_bound_paper": _risk_paper(plan),
-    }
-
-
-def _risk_paper(plan) -> float | None:
+def _risk_paper(plan, run: Descent) -> float | None:
     """`thm:unlearning_accuracy_convex`, part 3, if the plan meets its conditions, else None.
 
     The theorem's ε_dp is the one its own noise formula gives for the plan's σ².
     """
-    run = edited_descent(plan)
-    order, l2, smoothness = run.order, run.l2, run.smoothness
+    order, l2, smoothness, dim = run.order, run.l2, run.smoothness, plan.dim
     if not math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12):
         return None
     eps_dp = privacy_convex(replace(run, records=1), np.inf)
     if math.isinf(eps_dp):
         return None
     start = risks.stationary_variance(l2, plan.noise_variance, plan.step_size)
-    learn = risks.learn_steps_convex_paper(order, l2, smoothness, plan.n, plan.dim, eps_dp)
-    delete = risks.delete_steps_convex_paper(
-        order, l2, smoothness, plan.dim, eps_dp, plan.edits_per_request
-    )
-    fits = (
-        math.isclose(plan.init_variance, start, rel_tol=1e-12)
-        and plan.learn_steps >= learn
-        and plan.delete_steps >= delete
-    )
-    if not fits:
+    learn = risks.learn_steps_convex_paper(order, l2, smoothness, run.n, dim, eps_dp)
+    delete = risks.delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, run.records)
+    if plan.learn_steps < learn or plan.delete_steps < delete:
         return None
-    return risks.excess_risk_convex_paper(
-        order, run.lipschitz, l2, smoothness, plan.n, plan.dim, eps_dp
-    )
+    if not math.isclose(plan.init_variance, start, rel_tol=1e-12):
+        return None
+    return risks.excess_risk_convex_paper(order, run.lipschitz, l2, smoothness, run.n, dim, eps_dp)
 
 
 NUMBERS["convex"] = convex_numbers

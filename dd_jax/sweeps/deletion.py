@@ -7,7 +7,7 @@ sweep over budgets, regularisers and noise compiles once for each data set and s
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,12 +90,7 @@ TRACED = ("l2", "clip_norm", *noisy_gd.Schedule._fields)
 def planned_run(question: Question, plan: Plan) -> PlannedRun:
     """The run that a plan describes."""
     asked = {name: getattr(question, name) for name in ("data", "n", "requests", "l2", "clip_norm")}
-    return PlannedRun(**asked, **schedule(plan)._asdict())
-
-
-def schedule(plan: Any) -> noisy_gd.Schedule:
-    """What a run needs of a plan or of a `PlannedRun`, whose numbers may be traced."""
-    return noisy_gd.Schedule.of(plan)
+    return PlannedRun(**asked, **noisy_gd.Schedule.of(plan)._asdict())
 
 
 class Outcome(NamedTuple):
@@ -114,7 +109,7 @@ def judged(key: Array, run: PlannedRun, train: Labelled, test: Labelled) -> Outc
     null = losses.null_records(problem.loss, train, 1)
     edits = jax.vmap(lambda index: Edit(index, null))(rows)
     stream = requesters.fixed_stream(edits)
-    mechanism = noisy_gd.mechanism(problem, schedule(run))
+    mechanism = noisy_gd.mechanism(problem, noisy_gd.Schedule.of(run))
     _, transcript = interact(key, mechanism, stream, train, num_requests=run.requests)
     models = transcript.releases[jnp.array([0, -1])]
     found = erm.judge_stream(problem, models[:, None], train, edits, (0, run.requests))

@@ -97,9 +97,9 @@ def release_password(key, database):
     return jnp.stack([jax.random.randint(key, (), 1, PASSWORDS + 1).astype(jnp.float32), 0.0])
 
 
-def answer(key, database, edit, state):
+def answer(key, before, edit, after, state):
     value, armed = state
-    gone = database[edit.index[0]]
+    gone = before[edit.index[0]]
     coin = jax.random.bernoulli(key).astype(jnp.float32)
     owner = edit.index[0] == 0
     output = jnp.where(armed > 0, gone, coin)

@@ -166,9 +166,8 @@ def mutants(key: Array, config: Config, runner: Runner) -> dict[str, np.ndarray]
         # A control's numbers do not depend on which others are run beside it.
         control_key = jax.random.fold_in(key, list(controls.CONTROLS).index(name))
         correct_key, mutant_key = jax.random.split(control_key)
-        pool, schedule = config.mutant_pool, control.mutant_schedule()
-        mutant = control.setting.sample(mutant_key, pool, control.curator, schedule)
-        correct = control.setting.sample(correct_key, pool)
+        mutant = control.setting.sample(mutant_key, config.mutant_pool, control.curator)
+        correct = control.setting.sample(correct_key, config.mutant_pool)
         wrong, right = control.mutant_statement(), control.correct_statement()
         confidence = config.mutant_confidence
         flagged.append(_flagged(control, mutant, wrong, sizes, confidence))

@@ -23,8 +23,8 @@ from dd_jax.cli import style
 from dd_jax.interaction import Observation, Requester
 from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.losses.base import Loss
-from dd_jax.noisy_gd import mechanism
-from dd_jax.sweeps.deletion import LOSS, TRACED, Question, planned_run, schedule
+from dd_jax.noisy_gd import Schedule, mechanism
+from dd_jax.sweeps.deletion import LOSS, TRACED, Question, planned_run
 from experiments.cache import Runner
 from experiments.measured import verdict
 from experiments.page import Table
@@ -193,7 +193,7 @@ def _served(key, setting, requester, observe, train, test, every: int) -> Judged
 
 def _curator(setting: Any) -> tuple[dd.Problem, dd.Mechanism]:
     problem = dd.Problem(LOSS(), setting.l2)
-    return problem, mechanism(problem, schedule(setting))
+    return problem, mechanism(problem, Schedule.of(setting))
 
 
 def _judge(problem, models: Array, train, edits: dd.Edit, test, every: int) -> Judged:

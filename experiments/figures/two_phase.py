@@ -233,7 +233,7 @@ def _audit(config: Config, confidence: float, present, absent) -> tuple[float, f
     parts = (present[:cut], absent[:cut], present[cut:], absent[cut:])
     bound = lower_bounds.gaussian_mu(*parts, confidence=confidence, independent=True)
     estimate = estimated_renyi_gaussian_fit(present, absent, order=config.order)
-    return lower_bounds.renyi_of_mu(bound, config.order).value, estimate.value
+    return lower_bounds.renyi_of_mu(bound, config.order).value, estimate
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:

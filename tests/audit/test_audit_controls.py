@@ -112,8 +112,7 @@ def separation(pair) -> float:
 def mu_of(control, **changes):
     """The estimated μ of a mutant in the control's setting, or in a changed one."""
     setting = replace(control.setting, **changes)
-    changed = replace(control, setting=setting)
-    pair = setting.sample(jax.random.key(7), SEEDS, changed.curator, changed.mutant_schedule())
+    pair = setting.sample(jax.random.key(7), SEEDS, control.curator)
     return separation(pair), np.var(pair.present[:, -1].astype(np.float64))
 
 
@@ -146,7 +145,7 @@ def test_less_noise_is_more_separation():
     setting = quarter.setting
     run = convex.Descent(2.0, 0.5, 1.0, 0.0, 1.0, NUM_RECORDS, setting.plan.step_size)
     wrong = convex.least_noise(convex.privacy_optimal, run, setting.eps_dp)
-    assert quarter.mutant_schedule().noise_variance == pytest.approx(wrong)
+    assert setting.plan.noise_variance / 4 == pytest.approx(wrong)
 
 
 def test_without_the_clip_a_record_counts_in_full():
@@ -218,7 +217,7 @@ def test_a_secret_state_is_averaged_out():
 
 def test_a_mutant_that_is_not_broken_is_reported(monkeypatch):
     """Nothing altered: not flagged, so not as expected. And a null that is none is flagged."""
-    sound = replace(CONTROLS["half noise"], alter=None)
+    sound = replace(CONTROLS["half noise"], curator=dd.noisy_gd.mechanism)
     monkeypatch.setitem(CONTROLS, "half noise", sound)
     apart = replace(CONTROLS["null, gaussian_law"].setting, same_record=False)
     claimed = CONTROLS["null, gaussian_law"].correct_statement()

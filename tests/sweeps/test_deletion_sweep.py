@@ -20,7 +20,7 @@ QUESTION = Question("synthetic-4", 50, 4, l2=0.2, eps_dp=1.0, eps_dd=0.2, reques
 PLAN = QUESTION.plan()
 SETTING = deletion_sweep.planned_run(QUESTION, PLAN)
 # The sweep judges models before they are rounded to be published.
-CURATOR = dd.noisy_gd.mechanism(QUESTION.problem, deletion_sweep.schedule(SETTING))
+CURATOR = dd.noisy_gd.mechanism(QUESTION.problem, dd.noisy_gd.Schedule.of(SETTING))
 KEY = jax.random.key(5)
 
 
