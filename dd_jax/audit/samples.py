@@ -488,20 +488,8 @@ def _resolved(pair: Pair, again: Callable[..., Pair], database, alternative: Edi
 # --- tables of samples ---------------------------------------------------------------------------
 
 
-class Samples(NamedTuple):
-    """Outputs of two neighbouring runs as (seeds, D) tables of float64, row s being seed s."""
-
-    present: np.ndarray
-    absent: np.ndarray
-
-    @property
-    def seeds(self) -> int:
-        """Seeds per arm."""
-        return len(self.present)
-
-
-def paired(pair: Any) -> Samples:
-    """(present, absent) as two tables, refused unless they can be compared.
+def paired(pair: Any) -> Pair:
+    """(present, absent) as (seeds, D) tables of float64, refused unless they can be compared.
 
     Raises:
         InputError: not two pytrees, unequal structures or shapes, no seeds, NaN or infinity.
@@ -524,7 +512,7 @@ def paired(pair: Any) -> Samples:
             f"give both arms the same seeds and outputs."
         )
     present, absent = pair
-    return Samples(flatten(present, "present"), flatten(absent, "absent"))
+    return Pair(flatten(present, "present"), flatten(absent, "absent"))
 
 
 def flatten(outputs: PyTree, name: str = "the outputs") -> np.ndarray:
@@ -559,18 +547,15 @@ def _numbers(leaf: Any, name: str) -> np.ndarray:
     return np.asarray(leaf).astype(np.float64)
 
 
-def split(samples: Samples, share: float) -> tuple[Samples, Samples]:
+def split(samples: Pair, share: float) -> tuple[Pair, Pair]:
     """Parts A (the first seeds, to choose on) and B (the others, to judge on).
 
     Args:
-        samples: both arms.
+        samples: both arms, as tables.
         share: the part of the seeds that goes to A; both parts get at least one.
     """
-    cut = fit_seeds(samples.seeds, share)
-    return (
-        Samples(samples.present[:cut], samples.absent[:cut]),
-        Samples(samples.present[cut:], samples.absent[cut:]),
-    )
+    cut = fit_seeds(len(samples.present), share)
+    return Pair(*(arm[:cut] for arm in samples)), Pair(*(arm[cut:] for arm in samples))
 
 
 def fit_seeds(seeds: int, share: float) -> int:

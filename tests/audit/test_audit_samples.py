@@ -7,7 +7,8 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.audit import neighbouring_releases, one_release
-from dd_jax.audit.samples import Samples, check_seeds, flatten, paired, split
+from dd_jax.audit.samples import check_seeds, flatten, paired, split
+from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.requesters import fixed_stream
 
@@ -66,14 +67,14 @@ def test_outputs_that_are_not_numbers_are_refused_by_seed(bad):
 
 def test_parts_share_no_seed_and_miss_none():
     rows = np.arange(10.0)[:, None]
-    fit, test = split(Samples(rows, rows + 100), 0.3)
-    assert (fit.seeds, test.seeds) == (3, 7)
+    fit, test = split(Pair(rows, rows + 100), 0.3)
+    assert (len(fit.present), len(test.present)) == (3, 7)
     np.testing.assert_array_equal(np.concatenate([fit.absent, test.absent]), rows + 100)
     np.testing.assert_array_equal(np.concatenate([fit.present, test.present]), rows)
     for share in (0.0, 1.0):
-        fit, test = split(Samples(rows, rows), share)
-        assert fit.seeds >= 1
-        assert test.seeds >= 1
+        fit, test = split(Pair(rows, rows), share)
+        assert len(fit.present) >= 1
+        assert len(test.present) >= 1
 
 
 def test_too_few_seeds_for_the_confidence_are_refused():

@@ -186,11 +186,8 @@ class Judged(NamedTuple):
     @property
     def tightness(self) -> float | None:
         """Audited over exact, where the exact value is known."""
-        return (
-            None
-            if self.audited.exact is None
-            else self.numbers.lower_bound.value / self.audited.exact
-        )
+        exact = self.audited.exact
+        return None if exact is None else self.numbers.lower_bound.value / exact
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `seeds` counts both parts, `seeds_judged` those that judged."""
@@ -245,40 +242,31 @@ def run(
         names: claims to judge; all by default.
     """
     check_confidence(confidence)
-    chosen = _chosen(setting, names)
-    each = simultaneous(confidence, len(chosen))
-    for audited in chosen:
-        _check_seeds(audited, seeds, verdict_confidence(each))
-    needed = [name for name in setting.interactions if any(c.interaction == name for c in chosen)]
-    pairs = {}
-    for place, name in enumerate(setting.interactions):
-        if name in needed:
-            place_key = jax.random.fold_in(key, place)
-            pairs[name] = sample(setting, name, place_key, seeds, keep, say)
-    return [judge(audited, setting, pairs[audited.interaction], each, say) for audited in chosen]
-
-
-def _chosen(setting: AuditSetting, names: Sequence[str] | None) -> list[AuditedClaim]:
     known = {audited.name: audited for audited in setting.audited}
     for name in names or ():
         if name not in known:
             raise InputError(
                 f"{setting.name} has no claim {name!r}; choose from {', '.join(known)}."
             )
-    return [audited for audited in setting.audited if names is None or audited.name in names]
-
-
-def _check_seeds(audited: AuditedClaim, seeds: int, confidence: float) -> None:
-    """Refuse before anything is run what `audit` would refuse after it."""
-    tests = sum(len(gate.directions) for gate in gates_for(audited.claim, audited.gates))
-    samples.check_seeds(seeds, audited.score.share, simultaneous(confidence, tests), tests)
+    chosen = [audited for name, audited in known.items() if names is None or name in names]
+    each = simultaneous(confidence, len(chosen))
+    for audited in chosen:  # refuse before anything is run what `audit` would refuse after it
+        tests = sum(len(gate.directions) for gate in gates_for(audited.claim, audited.gates))
+        alone = simultaneous(verdict_confidence(each), tests)
+        samples.check_seeds(seeds, audited.score.share, alone, tests)
+    pairs = {}
+    for place, name in enumerate(setting.interactions):
+        if any(audited.interaction == name for audited in chosen):
+            place_key = jax.random.fold_in(key, place)
+            pairs[name] = sample(setting, name, place_key, seeds, keep, say)
+    return [judge(audited, setting, pairs[audited.interaction], each, say) for audited in chosen]
 
 
 def sample(
     setting: AuditSetting, name: str, key: Array, seeds: int, keep: Keep, say: Callable[[str], None]
 ) -> Pair:
     """Releases of one interaction in both worlds, leaves (seeds, releases, d)."""
-    found: Interaction = setting.interactions[name]
+    found = setting.interactions[name]
     label = f"{setting.name}-{name}"
     # One line before anything is compiled, which takes a while and is silent.
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
