@@ -284,6 +284,69 @@ def _answers(*outcomes: Outcome) -> list[PyTree]:
     return [jax.tree.map(np.asarray, outcome.answer) for outcome in outcomes]
 
 
+class Interaction(NamedTuple):
+    """A whole interaction and the two worlds it is run in.
+
+    Attributes:
+        mechanism: the curator.
+        make_requester: 𝒬 from `args`; `always(requester)` where there are none.
+        database: 𝒟. alternative: the edit that makes the neighbour.
+        kept: the numbers of the releases that are kept; the last of them ends the interaction.
+        deleted_by: the request that must delete the target, 0 if it stays.
+        args: what else differs between interactions that share one compiled program.
+        chunk: seeds per device call.
+        observe: releases the requester is shown.
+    """
+
+    mechanism: Mechanism
+    make_requester: Callable[..., Requester]
+    database: PyTree
+    alternative: Edit
+    kept: tuple[int, ...]
+    deleted_by: int
+    args: tuple
+    chunk: int | None
+    observe: tuple[int, ...] = ()
+
+    def sample(self, key: Array, seeds: int, neighbours=ensemble.neighbours, **options) -> Pair:
+        """The kept releases in both worlds, leaves (seeds, releases, …); see `two_worlds`."""
+        program = (self.mechanism, self.make_requester, self.kept, self.observe)
+        return two_worlds(
+            _trial(*program),
+            key,
+            seeds,
+            self.database,
+            self.alternative,
+            self.alternative.index,
+            jnp.int32(self.deleted_by),
+            *self.args,
+            in_double=_trial(*program, double=True),
+            neighbours=neighbours,
+            **options,
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _trial(mechanism, make_requester, kept, observe, double=False):
+    """One function object per program, so that interactions which share it compile it once."""
+
+    def trial(key, database, rows, deleted_by, *args):
+        requester = make_requester(*args)
+        requester = in_double(requester) if double else requester
+        return one_run(
+            key,
+            Stage(mechanism, requester, database, rows, deleted_by, max(kept), observe, kept),
+        )
+
+    return trial
+
+
+@functools.lru_cache(maxsize=64)
+def always(requester: Requester) -> Callable[[], Requester]:
+    """What makes this requester; the same object for the same one, for `Interaction`."""
+    return lambda: requester
+
+
 def neighbouring_releases(
     key: Array,
     mechanism: Mechanism,
@@ -334,33 +397,11 @@ def neighbouring_releases(
         raise InputError(
             f"request = {request}; the interaction serves requests 1 to {num_requests}."
         )
-    how = (num_requests, request, tuple(observe))
-    return two_worlds(
-        _interaction(mechanism, requester, *how),
-        key,
-        seeds,
-        database,
-        alternative,
-        alternative.index,
-        in_double=_interaction(mechanism, requester, *how, double=True),
-        chunk=chunk,
-        mesh=mesh,
-        progress=progress,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _interaction(mechanism, requester, num_requests, request, observe, double=False):
-    """One function object per setting, so that `over_seeds` compiles each once."""
-    requester = in_double(requester) if double else requester
-    every = tuple(range(num_requests + 1)) if request is None else None
-
-    def trial(key, database, rows):
-        deletes = 0 if request is None else request
-        stage = Stage(mechanism, requester, database, rows, deletes, num_requests, observe, every)
-        return one_run(key, stage)
-
-    return trial
+    first = 0 if request is None else request
+    kept, worlds = tuple(range(first, num_requests + 1)), (database, alternative)
+    curious = always(requester)
+    found = Interaction(mechanism, curious, *worlds, kept, first, (), chunk, tuple(observe))
+    return found.sample(key, seeds, chunk=chunk, mesh=mesh, progress=progress)
 
 
 def one_release(pair: Pair, number: int) -> Pair:
@@ -429,7 +470,7 @@ def _announce() -> None:
         "the releases spread by less than 100 units in the last place of single precision; the "
         "interactions were run again in double precision.",
         PrecisionNotice,
-        stacklevel=5,
+        stacklevel=6,
     )
 
 

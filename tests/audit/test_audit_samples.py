@@ -7,7 +7,7 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.audit import neighbouring_releases, one_release
-from dd_jax.audit.samples import check_seeds, flatten, paired, split
+from dd_jax.audit.samples import _trial, always, check_seeds, flatten, paired, split
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.requesters import fixed_stream
@@ -157,8 +157,6 @@ def test_records_outside_the_domain_are_refused_before_anything_runs():
 
 
 def test_a_mechanism_is_compiled_once_for_all_its_neighbours():
-    from dd_jax.audit.samples import _interaction
-
-    first = _interaction(TOTAL, STREAM, 3, 2, ())
-    assert first is _interaction(TOTAL, STREAM, 3, 2, ())
-    assert first is not _interaction(TOTAL, STREAM, 3, 3, ())
+    first = _trial(TOTAL, always(STREAM), (2, 3), ())
+    assert first is _trial(TOTAL, always(STREAM), (2, 3), ())
+    assert first is not _trial(TOTAL, always(STREAM), (3,), ())

@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from dd_jax import data, erm, losses, noisy_gd, requesters
 from dd_jax.audit import scores
+from dd_jax.audit.samples import Interaction, always
 from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
@@ -22,7 +23,6 @@ from dd_jax.audit.settings.base import (
     TARGET_ROW,
     AuditedClaim,
     AuditSetting,
-    Interaction,
     certified,
     one_event,
 )
@@ -204,7 +204,7 @@ def setting(order: float) -> AuditSetting:
         name = f"adaptive-{seen}-{kind}"
         interactions[name] = Interaction(
             mechanism,
-            lambda requester=requester: requester,
+            always(requester),
             *worlds,
             (request,),
             request,
