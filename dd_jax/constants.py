@@ -122,7 +122,8 @@ class ProblemConstants:
 
 def logistic(*, feature_norm: float = 1.0, intercept: bool = False) -> LossConstants:
     """log(1 + exp(-y⟨a, θ⟩)), y in [-1, 1]: L = R, β = R²/4, convex, unbounded."""
-    return _margin("logistic", 0.25, feature_norm, intercept)
+    radius = _radius(feature_norm, intercept)
+    return _single_index("logistic", radius, 1.0, 0.25, _margins(feature_norm))
 
 
 def smoothed_hinge(
@@ -130,25 +131,21 @@ def smoothed_hinge(
 ) -> LossConstants:
     """Hinge loss rounded over a margin width γ = smoothing: L = R, β = R²/γ."""
     checks.positive("smoothing", smoothing)
-    return _margin("smoothed hinge", 1 / smoothing, feature_norm, intercept)
+    radius = _radius(feature_norm, intercept)
+    return _single_index("smoothed hinge", radius, 1.0, 1 / smoothing, _margins(feature_norm))
 
 
 def tanh_margin(*, feature_norm: float = 1.0, intercept: bool = False) -> LossConstants:
     """-tanh(y⟨a, θ⟩), not convex: b = 1, L = R, β = 4R²/(3√3)."""
-    return _margin("tanh margin", TANH_CURVATURE, feature_norm, intercept, convex=False, bound=1.0)
+    radius, domain = _radius(feature_norm, intercept), _margins(feature_norm)
+    found = _single_index("tanh margin", radius, 1.0, TANH_CURVATURE, domain)
+    return replace(found, convex=False, bound=1.0)
 
 
 def linear(*, feature_norm: float = 1.0) -> LossConstants:
     """-⟨x, θ⟩ of a bare feature vector x: L = R, β = 0."""
-    return LossConstants(
-        name="linear",
-        convex=True,
-        single_index=True,
-        lipschitz=_radius(feature_norm, False),
-        smoothness=0.0,
-        domain=describe_domain(feature_norm),
-        established="proved",
-    )
+    domain = describe_domain(feature_norm)
+    return _single_index("linear", _radius(feature_norm, False), 1.0, 0.0, domain)
 
 
 def huber(
@@ -156,17 +153,22 @@ def huber(
 ) -> LossConstants:
     """Quadratic up to δ = threshold, linear beyond: L = δR, β = R², any label."""
     checks.positive("threshold", threshold)
-    return _residual("Huber", feature_norm, intercept, None, threshold, 2 * threshold)
+    radius, domain = _radius(feature_norm, intercept), describe_domain(feature_norm)
+    found = _single_index("Huber", radius, threshold, 1.0, domain)
+    return replace(found, label_sensitivity=2 * threshold * radius)
 
 
 def squared(
     *, feature_norm: float = 1.0, label_bound: float | None = None, intercept: bool = False
 ) -> LossConstants:
     """(⟨a, θ⟩ - y)²/2: β = R², no L over all θ; label sensitivity 2·R·label_bound."""
+    radius, domain, change = _radius(feature_norm, intercept), describe_domain(feature_norm), None
     if label_bound is not None:
         checks.positive("label_bound", label_bound)
-    spread = None if label_bound is None else 2 * label_bound
-    return _residual("squared error", feature_norm, intercept, label_bound, None, spread)
+        domain = describe_domain(feature_norm, -label_bound, label_bound)
+        change = 2 * label_bound * radius
+    found = _single_index("squared error", radius, None, 1.0, domain)
+    return replace(found, label_sensitivity=change)
 
 
 def softmax(
@@ -241,46 +243,21 @@ def _radius(feature_norm: float, intercept: bool) -> float:
     return math.hypot(feature_norm * (1 + ROUNDING), int(intercept))
 
 
-def _margin(
-    name: str,
-    curvature: float,
-    feature_norm: float,
-    intercept: bool,
-    convex: bool = True,
-    bound: float | None = None,
-) -> LossConstants:
-    """φ(y⟨a, θ⟩) with |φ'| ≤ 1, |φ''| ≤ curvature and labels in [-1, 1]."""
-    radius = _radius(feature_norm, intercept)
-    return LossConstants(
-        name=name,
-        convex=convex,
-        single_index=True,
-        lipschitz=radius,
-        smoothness=curvature * radius**2,
-        bound=bound,
-        domain=describe_domain(feature_norm, -1.0, 1.0),
-        established="proved",
-    )
+def _margins(feature_norm: float) -> str:
+    """The domain of a loss of the margin y⟨a, θ⟩."""
+    return describe_domain(feature_norm, -1.0, 1.0)
 
 
-def _residual(
-    name: str,
-    feature_norm: float,
-    intercept: bool,
-    label_bound: float | None,
-    slope_bound: float | None,
-    label_spread: float | None,
+def _single_index(
+    name: str, radius: float, slope: float | None, curvature: float, domain: str
 ) -> LossConstants:
-    """φ(⟨a, θ⟩ - y) with 0 ≤ φ'' ≤ 1 and |φ'| ≤ slope_bound, if any."""
-    radius = _radius(feature_norm, intercept)
-    low, high = (None, None) if label_bound is None else (-label_bound, label_bound)
+    """φ(⟨a, θ⟩, y), convex, with |φ'| ≤ slope (if any) and |φ''| ≤ curvature, ‖a‖ ≤ radius."""
     return LossConstants(
         name=name,
         convex=True,
         single_index=True,
-        lipschitz=None if slope_bound is None else slope_bound * radius,
-        smoothness=radius**2,
-        label_sensitivity=None if label_spread is None else label_spread * radius,
-        domain=describe_domain(feature_norm, low, high),
+        lipschitz=None if slope is None else slope * radius,
+        smoothness=curvature * radius**2,
+        domain=domain,
         established="proved",
     )

@@ -330,6 +330,9 @@ def judge_stream(
     return jax.lax.scan(judge, start, (releases, blocks))[1]
 
 
-def accuracy(models: Array, held_out: Labelled) -> Array:
-    """Share of records, labelled ±1, that each linear model gets right; its boundary is wrong."""
+def accuracy(models: Any, held_out: Labelled) -> Any:
+    """Share of records, labelled ±1, that each linear model gets right; its boundary is wrong.
+
+    NumPy's arrays give NumPy's, others JAX's.
+    """
     return (models @ held_out.features.T * held_out.label > 0).mean(axis=-1)

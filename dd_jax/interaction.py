@@ -120,9 +120,11 @@ def interact(
         check_database(database, mechanism)
     if mesh is not None and not isinstance(database, databases.RowShard):
         database = sharding.split_rows(database, mesh)
-    run = _interact if mesh is None else _interact_split
     if not _is_hashable((mechanism, requester)):
-        run = run.__wrapped__  # functions that say nothing of what they equal: traced every time
+        # Functions that do not say what they equal: traced every time.
+        run = _whole_interaction if mesh is None else _split_interaction
+    else:
+        run = _interact if mesh is None else _interact_split
     how = (num_requests, tuple(observed.tolist()), overlay if mesh is None else mesh)
     return run(mechanism, requester, *how, key, database)
 
@@ -135,20 +137,14 @@ def _is_hashable(value) -> bool:
     return True
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _interact_split(mechanism, requester, num_requests, observed, mesh, key, database):
+def _split_interaction(mechanism, requester, num_requests, observed, mesh, key, database):
     """`interact` on a database whose rows are split over a mesh."""
-
-    def run(key, database):
-        fixed = (mechanism, requester, num_requests, observed, False)
-        return _interact.__wrapped__(*fixed, key, database)
-
-    return sharding.over_rows(run, mesh)(key, database)
+    fixed = (mechanism, requester, num_requests, observed, False)
+    return sharding.over_rows(functools.partial(_whole_interaction, *fixed), mesh)(key, database)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _interact(mechanism, requester, num_requests, observed, overlay, key, database):
-    """`interact`, compiled once for a mechanism, a requester and shapes."""
+def _whole_interaction(mechanism, requester, num_requests, observed, overlay, key, database):
+    """`interact` where every argument is checked."""
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     memory = requester.init(tagged(key, "requester"))
@@ -171,6 +167,11 @@ def _interact(mechanism, requester, num_requests, observed, overlay, key, databa
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
     transcript = _transcript(curator, releases, edits, np.asarray(observed, bool), events, outside)
     return _compacted(curator), transcript
+
+
+# Compiled once for a mechanism, a requester, the counts, the mesh and the shapes.
+_interact = jax.jit(_whole_interaction, static_argnums=(0, 1, 2, 3, 4))
+_interact_split = jax.jit(_split_interaction, static_argnums=(0, 1, 2, 3, 4))
 
 
 def drive(

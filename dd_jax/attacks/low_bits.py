@@ -15,6 +15,7 @@ releases, shown in one dimension, a little is left, unless on the grid.
 import functools
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -494,35 +495,26 @@ def judged(key: Array, score: Scores, confidence: float) -> Estimate:
     return advantages(guesses(second, score[1]), guesses(first, score[0]), confidence)[0]
 
 
-class Case(NamedTuple):
-    """One line of the result; `certified` is the advantage that the certificate allows."""
+def measure(key: Array, scene: Scene, settings: LowBitsSettings) -> list[tuple[dict, Estimate]]:
+    """Every case: who stays, who is deleted, one step and several, as it is and on a grid.
 
-    target: str
-    published: str
-    dim: int
-    steps: int
-    transitions: int
-    certified: float
-    estimate: Estimate
-
-    @property
-    def ours(self) -> bool:
-        """Whether our certificate is for it: on the grid, or for a record that is gone."""
-        return self.published == ON_A_GRID or self.target == OVERLAY
-
-
-def measure(key: Array, scene: Scene, settings: LowBitsSettings) -> list[Case]:
-    """Every case: who stays, who is deleted, one step and several, as it is and on a grid."""
+    A row's `certified` is the advantage that the certificate allows.
+    """
     seeds, releases = settings.seeds, settings.releases
     each = simultaneous(settings.confidence, 9)
     keys = iter(jax.random.split(key, 18))
     gone = scene.plan.certificate().advantage_bound
     found = []
+
+    def add(score: Scores, certified: float, **labels) -> None:
+        estimate = judged(next(keys), score, each)
+        found.append((row(labels, estimate, None, certified=certified), estimate))
+
+    many = {"d": DIMENSION, "steps": 1}
     for published in (AS_IT_IS, ON_A_GRID):
         trial = functools.partial(staying_trial, scene=scene, published=published)
         score = observe(next(keys), trial, scene, seeds)
-        estimate = judged(next(keys), score, each)
-        found.append(Case(STAYS, published, DIMENSION, 1, 1, scene.certified, estimate))
+        add(score, scene.certified, target=STAYS, published=published, **many, transitions=1)
     for target, trial, shown in (
         (SUBTRACTED, kept_trial, (1, releases)),
         (OVERLAY, deleted_trial, (releases,)),
@@ -531,13 +523,12 @@ def measure(key: Array, scene: Scene, settings: LowBitsSettings) -> list[Case]:
         minus, plus = observe(next(keys), trial, scene, seeds)
         for count in shown:
             score = (minus[:, :count].sum(axis=1), plus[:, :count].sum(axis=1))
-            estimate = judged(next(keys), score, each)
-            found.append(Case(target, AS_IT_IS, DIMENSION, 1, count, gone, estimate))
+            add(score, gone, target=target, published=AS_IT_IS, **many, transitions=count)
     for steps, published in itertools.product((2, 3), (AS_IT_IS, ON_A_GRID)):
         line = line_scene(settings, steps)
         score = observe_steps(next(keys), line, seeds, published)
-        estimate = judged(next(keys), score, each)
-        found.append(Case(STAYS, published, 1, steps, 1, line.certified, estimate))
+        labels = {"published": published, "d": 1, "steps": steps, "transitions": 1}
+        add(score, line.certified, target=STAYS, **labels)
     return found
 
 
@@ -546,7 +537,7 @@ def attack(key: Array, settings: LowBitsSettings) -> AttackResult:
     scene_key, play_key, steps_key, excess_key = jax.random.split(key, 4)
     scene = make_scene(scene_key, settings)
     step = Step.of(scene.plan)
-    found = measure(play_key, scene, settings)
+    rows, estimates = zip(*measure(play_key, scene, settings), strict=True)
     kept = Claim(
         "a database that adds and subtracts a deleted record has forgotten it",
         "dd_jax.attacks.low_bits.kept_slope, false by design",
@@ -560,15 +551,22 @@ def attack(key: Array, settings: LowBitsSettings) -> AttackResult:
     )
     return AttackResult(
         measure="advantage",
-        estimate=found[0].estimate,
-        bound=found[0].certified,
+        estimate=estimates[0],
+        bound=scene.certified,
         bound_means="what the certificate of real numbers allows from two releases",
         findings=(
-            _finding(ATTACK.claim, found[:1]),
-            _finding(kept, [case for case in found if case.target == SUBTRACTED]),
-            _finding(ours, [case for case in found if case.ours]),
+            _finding(ATTACK.claim, rows[:1]),
+            _finding(kept, [each for each in rows if each["target"] == SUBTRACTED]),
+            _finding(
+                ours,
+                [
+                    each
+                    for each in rows
+                    if each["published"] == ON_A_GRID or each["target"] == OVERLAY
+                ],
+            ),
         ),
-        rows=tuple(map(_row, found)),
+        rows=rows,
         theory={
             "noise_deviation": float(step.scale),
             "grid": step.grid,
@@ -578,21 +576,15 @@ def attack(key: Array, settings: LowBitsSettings) -> AttackResult:
     )
 
 
-def _row(case: Case) -> dict:
-    labels = {"target": case.target, "published": case.published, "d": case.dim}
-    labels |= {"steps": case.steps, "transitions": case.transitions}
-    return row(labels, case.estimate, None, certified=case.certified)
-
-
-def _finding(claim: Claim, cases: list[Case]) -> Finding:
-    """Refuted if the lower limit of some case is beyond what is certified."""
-    case = max(cases, key=lambda case: case.estimate.low - case.certified)
+def _finding(claim: Claim, rows: Sequence[Mapping]) -> Finding:
+    """Refuted if the lower limit of some row is beyond what is certified."""
+    worst = max(rows, key=lambda each: each["low"] - each["certified"])
     return Finding(
         claim,
-        case.estimate.low > case.certified,
-        f"advantage at least {case.estimate.low:.4f} where {case.certified:.4f} is certified "
-        f"({case.target}, {case.published}, d {case.dim}, steps {case.steps}, transitions "
-        f"{case.transitions})",
+        worst["low"] > worst["certified"],
+        f"advantage at least {worst['low']:.4f} where {worst['certified']:.4f} is certified "
+        f"({worst['target']}, {worst['published']}, d {worst['d']}, steps {worst['steps']}, "
+        f"transitions {worst['transitions']})",
     )
 
 

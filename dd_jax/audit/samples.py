@@ -15,6 +15,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -131,13 +132,11 @@ def _check_cut(transcript: Transcript, request: int, rows) -> None:
             f"one interaction's (requests, r); cut inside the vmap over seeds."
         )
     checks.whole("request", request, least=1)
-    if rows is not None and not _are_rows(rows):
-        raise InputError(f"row = {rows!r}; give one row of the database, a whole number ≥ 0.")
-
-
-def _are_rows(rows) -> bool:
+    if rows is None:
+        return
     whole = jnp.issubdtype(jnp.result_type(rows), jnp.integer)
-    return whole and not (is_concrete(rows) and np.any(np.asarray(rows) < 0))
+    if not whole or (is_concrete(rows) and np.any(np.asarray(rows) < 0)):
+        raise InputError(f"row = {rows!r}; give one row of the database, a whole number ≥ 0.")
 
 
 class KeptReleases(NamedTuple):
@@ -184,14 +183,9 @@ class Outcome(NamedTuple):
     deleted: Bool[Array, ""]
 
 
-View = PostDeletionView | KeptReleases
-
-
-def _releases(view: View) -> PyTree:
-    return view.releases
-
-
-def one_run(key: Array, stage: Stage, look: Callable[[Any], PyTree] = _releases) -> Outcome:
+def one_run(
+    key: Array, stage: Stage, look: Callable[[Any], PyTree] = attrgetter("releases")
+) -> Outcome:
     """Interact in one world, cut the view, and turn it into an answer on the device.
 
     Args:
@@ -207,18 +201,15 @@ def one_run(key: Array, stage: Stage, look: Callable[[Any], PyTree] = _releases)
         num_requests=stage.num_requests,
         observe=stage.observe,
     )
-    view = _view(transcript, stage)
+    if stage.kept is None:
+        view = PostDeletionView._cut(transcript, stage.request, stage.row)  # pyright: ignore
+    else:
+        deleted = (stage.request == 0) | replaces(transcript, stage.request, stage.row)
+        kept = jax.tree.map(lambda leaf: leaf[np.array(stage.kept)], transcript.releases)
+        view = KeptReleases(_blank_unless(deleted, kept), jnp.asarray(deleted))
     # An edit of a row that does not exist was dropped: nothing was deleted.
     there = stage.row is None or jnp.all(jnp.asarray(stage.row) < num_records(stage.database))
     return Outcome(look(view), view.deleted & there)
-
-
-def _view(transcript: Transcript, stage: Stage) -> View:
-    if stage.kept is None:
-        return PostDeletionView._cut(transcript, stage.request, stage.row)  # pyright: ignore
-    deleted = (stage.request == 0) | replaces(transcript, stage.request, stage.row)
-    kept = jax.tree.map(lambda leaf: leaf[np.array(stage.kept)], transcript.releases)
-    return KeptReleases(_blank_unless(deleted, kept), jnp.asarray(deleted))
 
 
 def trials(trial: Callable[..., Outcome], key: Array, seeds: int, *args, chunk=None) -> PyTree:
@@ -284,6 +275,69 @@ def _answers(*outcomes: Outcome) -> list[PyTree]:
     return [jax.tree.map(np.asarray, outcome.answer) for outcome in outcomes]
 
 
+class Interaction(NamedTuple):
+    """A whole interaction and the two worlds it is run in.
+
+    Attributes:
+        mechanism: the curator.
+        make_requester: 𝒬 from `args`; `always(requester)` where there are none.
+        database: 𝒟. alternative: the edit that makes the neighbour.
+        kept: the numbers of the releases that are kept; the last of them ends the interaction.
+        deleted_by: the request that must delete the target, 0 if it stays.
+        args: what else differs between interactions that share one compiled program.
+        chunk: seeds per device call.
+        observe: releases the requester is shown.
+    """
+
+    mechanism: Mechanism
+    make_requester: Callable[..., Requester]
+    database: PyTree
+    alternative: Edit
+    kept: tuple[int, ...]
+    deleted_by: int
+    args: tuple
+    chunk: int | None
+    observe: tuple[int, ...] = ()
+
+    def sample(self, key: Array, seeds: int, neighbours=ensemble.neighbours, **options) -> Pair:
+        """The kept releases in both worlds, leaves (seeds, releases, …); see `two_worlds`."""
+        program = (self.mechanism, self.make_requester, self.kept, self.observe)
+        return two_worlds(
+            _trial(*program),
+            key,
+            seeds,
+            self.database,
+            self.alternative,
+            self.alternative.index,
+            jnp.int32(self.deleted_by),
+            *self.args,
+            in_double=_trial(*program, double=True),
+            neighbours=neighbours,
+            **options,
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _trial(mechanism, make_requester, kept, observe, double=False):
+    """One function object per program, so that interactions which share it compile it once."""
+
+    def trial(key, database, rows, deleted_by, *args):
+        requester = make_requester(*args)
+        requester = in_double(requester) if double else requester
+        return one_run(
+            key,
+            Stage(mechanism, requester, database, rows, deleted_by, max(kept), observe, kept),
+        )
+
+    return trial
+
+
+@functools.lru_cache(maxsize=64)
+def always(requester: Requester) -> Callable[[], Requester]:
+    """What makes this requester; the same object for the same one, for `Interaction`."""
+    return lambda: requester
+
+
 def neighbouring_releases(
     key: Array,
     mechanism: Mechanism,
@@ -334,33 +388,11 @@ def neighbouring_releases(
         raise InputError(
             f"request = {request}; the interaction serves requests 1 to {num_requests}."
         )
-    how = (num_requests, request, tuple(observe))
-    return two_worlds(
-        _interaction(mechanism, requester, *how),
-        key,
-        seeds,
-        database,
-        alternative,
-        alternative.index,
-        in_double=_interaction(mechanism, requester, *how, double=True),
-        chunk=chunk,
-        mesh=mesh,
-        progress=progress,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _interaction(mechanism, requester, num_requests, request, observe, double=False):
-    """One function object per setting, so that `over_seeds` compiles each once."""
-    requester = in_double(requester) if double else requester
-    every = tuple(range(num_requests + 1)) if request is None else None
-
-    def trial(key, database, rows):
-        deletes = 0 if request is None else request
-        stage = Stage(mechanism, requester, database, rows, deletes, num_requests, observe, every)
-        return one_run(key, stage)
-
-    return trial
+    first = 0 if request is None else request
+    kept, worlds = tuple(range(first, num_requests + 1)), (database, alternative)
+    curious = always(requester)
+    found = Interaction(mechanism, curious, *worlds, kept, first, (), chunk, tuple(observe))
+    return found.sample(key, seeds, chunk=chunk, mesh=mesh, progress=progress)
 
 
 def one_release(pair: Pair, number: int) -> Pair:
@@ -423,16 +455,6 @@ def _moves(leaf: np.ndarray) -> np.ndarray:
     return np.any(leaf != leaf[0], axis=0)
 
 
-def _announce() -> None:
-    """Say that the run was made again in double precision."""
-    warnings.warn(
-        "the releases spread by less than 100 units in the last place of single precision; the "
-        "interactions were run again in double precision.",
-        PrecisionNotice,
-        stacklevel=5,
-    )
-
-
 def _cast(tree: PyTree, dtype) -> PyTree:
     """Floating-point leaves in this precision, the others as they are."""
 
@@ -481,27 +503,20 @@ def _resolved(pair: Pair, again: Callable[..., Pair], database, alternative: Edi
         )
     if not coarse and not moves_again(single, answers):
         return pair
-    _announce()
+    warnings.warn(
+        "the releases spread by less than 100 units in the last place of single precision; the "
+        "interactions were run again in double precision.",
+        PrecisionNotice,
+        stacklevel=5,
+    )
     return double
 
 
 # --- tables of samples ---------------------------------------------------------------------------
 
 
-class Samples(NamedTuple):
-    """Outputs of two neighbouring runs as (seeds, D) tables of float64, row s being seed s."""
-
-    present: np.ndarray
-    absent: np.ndarray
-
-    @property
-    def seeds(self) -> int:
-        """Seeds per arm."""
-        return len(self.present)
-
-
-def paired(pair: Any) -> Samples:
-    """(present, absent) as two tables, refused unless they can be compared.
+def paired(pair: Any) -> Pair:
+    """(present, absent) as (seeds, D) tables of float64, refused unless they can be compared.
 
     Raises:
         InputError: not two pytrees, unequal structures or shapes, no seeds, NaN or infinity.
@@ -524,7 +539,7 @@ def paired(pair: Any) -> Samples:
             f"give both arms the same seeds and outputs."
         )
     present, absent = pair
-    return Samples(flatten(present, "present"), flatten(absent, "absent"))
+    return Pair(flatten(present, "present"), flatten(absent, "absent"))
 
 
 def flatten(outputs: PyTree, name: str = "the outputs") -> np.ndarray:
@@ -559,18 +574,15 @@ def _numbers(leaf: Any, name: str) -> np.ndarray:
     return np.asarray(leaf).astype(np.float64)
 
 
-def split(samples: Samples, share: float) -> tuple[Samples, Samples]:
+def split(samples: Pair, share: float) -> tuple[Pair, Pair]:
     """Parts A (the first seeds, to choose on) and B (the others, to judge on).
 
     Args:
-        samples: both arms.
+        samples: both arms, as tables.
         share: the part of the seeds that goes to A; both parts get at least one.
     """
-    cut = fit_seeds(samples.seeds, share)
-    return (
-        Samples(samples.present[:cut], samples.absent[:cut]),
-        Samples(samples.present[cut:], samples.absent[cut:]),
-    )
+    cut = fit_seeds(len(samples.present), share)
+    return Pair(*(arm[:cut] for arm in samples)), Pair(*(arm[cut:] for arm in samples))
 
 
 def fit_seeds(seeds: int, share: float) -> int:

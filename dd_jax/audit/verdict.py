@@ -23,6 +23,7 @@ from dd_jax.audit.bounds import LowerBound
 from dd_jax.audit.claims import Gate, NumericClaim, claim_list, gates_for
 from dd_jax.audit.scores import Score, evaluate, score_list
 from dd_jax.claims import Finding
+from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
 from dd_jax.plans.settings import to_plain
@@ -228,22 +229,6 @@ class Report:
         return "\n".join([*warnings, head, *(f"- {verdict.evidence}" for verdict in self.verdicts)])
 
 
-class _Arms(NamedTuple):
-    """One score's values: part A to choose on, part B to judge on."""
-
-    score: Score
-    fit_present: np.ndarray
-    fit_absent: np.ndarray
-    test_present: np.ndarray
-    test_absent: np.ndarray
-
-    def towards(self, direction: str) -> tuple[np.ndarray, ...]:
-        """The four samples; with the arms exchanged and the score negated for "Q‖P"."""
-        if direction == "P‖Q":
-            return self.fit_present, self.fit_absent, self.test_present, self.test_absent
-        return -self.fit_absent, -self.fit_present, -self.test_absent, -self.test_present
-
-
 def audit(
     pair: Any,
     claims: NumericClaim | Sequence[NumericClaim],
@@ -287,18 +272,31 @@ def audit(
     tests = len(scored) * sum(len(gate.directions) for found in gated for gate in found)
     each = simultaneous(confidence, tests)
     outputs = samples.paired(pair)
-    arms = [_score(outputs, score, each, tests) for score in scored]
+    seeds = len(outputs.present)
+    scores_of = [_scores(outputs, score, each, tests) for score in scored]
     verdicts = []
     for claim, found, truth in zip(claimed, gated, truths, strict=True):
-        tests_of_claim = tuple(
-            _test(gate, direction, arm, each, power)
-            for arm in arms
+        results = tuple(
+            _test(gate, direction, score, values, each, power)
+            for score, values in zip(scored, scores_of, strict=True)
             for gate in found
             for direction in gate.directions
         )
-        reach = functools.partial(_reach, found, scored, each, power)
-        verdicts.append(_verdict(claim, tests_of_claim, truth, confidence, power, reach))
-    return Report(tuple(verdicts), confidence, outputs.seeds, tests)
+        caught = [result.detectable for result in results if result.detectable is not None]
+        verdicts.append(
+            Verdict(
+                claim=claim,
+                refuted=any(result.refuted for result in results),
+                best=max(results, key=lambda result: (result.refuted, result.lower_bound.value)),
+                detectable=min(caught, default=None),
+                power=power,
+                exact=truth,
+                confidence=confidence,
+                tests=results,
+                reach=functools.partial(_reach, found, scored, each, power),
+            )
+        )
+    return Report(tuple(verdicts), confidence, seeds, tests)
 
 
 def _truths(exact, count: int) -> list[float | None]:
@@ -308,50 +306,50 @@ def _truths(exact, count: int) -> list[float | None]:
     return [None if value is None else float(value) for value in values]
 
 
-def _score(outputs: samples.Samples, score: Score, confidence: float, tests: int) -> _Arms:
-    """Fit on part A, apply to both parts."""
-    samples.check_seeds(outputs.seeds, score.share, confidence, tests)
+def _scores(outputs: Pair, score: Score, confidence: float, tests: int) -> list[np.ndarray]:
+    """Fit on part A, apply to both parts: A present and absent, B present and absent."""
+    samples.check_seeds(len(outputs.present), score.share, confidence, tests)
     fit, test = samples.split(outputs, score.share)
     scorer = score.fit(fit.present, fit.absent)
-    return _Arms(score, *(evaluate(score, scorer, table) for table in (*fit, *test)))
+    return [evaluate(score, scorer, table) for table in (*fit, *test)]
 
 
-def _test(gate: Gate, direction: str, arms: _Arms, confidence: float, power: float) -> GateResult:
-    found = gate.bound(*arms.towards(direction), confidence=confidence)
-    caught = gate.detectable(
-        fit_seeds=len(arms.fit_present),
-        seeds=found.seeds,
-        confidence=confidence,
-        power=power,
-        one_event=arms.score.one_event,
-    )
+def _test(gate: Gate, direction: str, score: Score, values, confidence, power) -> GateResult:
+    fit_present, fit_absent, test_present, test_absent = values
+    if direction == "Q‖P":
+        values = -fit_absent, -fit_present, -test_absent, -test_present
+    found = gate.bound(*values, confidence=confidence)
+    caught = _caught(gate, score, len(fit_present), found.seeds, confidence, power)
     return GateResult(
-        score=arms.score.name,
+        score=score.name,
         gate=gate.name,
         direction=direction,
         refuted=not found.value <= gate.claimed,  # a bound that is no number is no acquittal
         lower_bound=gate.in_claims_unit(found),
-        detectable=None if np.isinf(caught) else float(gate.to_claim(caught)),
+        detectable=None if np.isinf(caught) else caught,
         through_mu=gate.name == "gaussian_mu" and gate.route != "",
     )
 
 
+def _caught(gate: Gate, score: Score, fit_seeds: int, seeds: int, confidence, power) -> float:
+    """The least truth, in the claim's unit, that so many seeds would refute; perhaps infinite."""
+    value = gate.detectable(
+        fit_seeds=fit_seeds,
+        seeds=seeds,
+        confidence=confidence,
+        power=power,
+        one_event=score.one_event,
+    )
+    return float(gate.to_claim(value)) if np.isfinite(value) else np.inf
+
+
 def _reach(gates: Sequence[Gate], scores: Sequence[Score], confidence, power, seeds: int) -> float:
     """The least truth that some test would have caught with so many seeds per arm."""
-
-    def caught(gate: Gate, score: Score) -> float:
-        fit = samples.fit_seeds(seeds, score.share)
-        return gate.detectable(
-            fit_seeds=fit,
-            seeds=seeds - fit,
-            confidence=confidence,
-            power=power,
-            one_event=score.one_event,
-        )
-
-    found = ((gate, caught(gate, score)) for gate in gates for score in scores)
+    fits = [(score, samples.fit_seeds(seeds, score.share)) for score in scores]
     return min(
-        float(gate.to_claim(value)) if np.isfinite(value) else np.inf for gate, value in found
+        _caught(gate, score, fit, seeds - fit, confidence, power)
+        for gate in gates
+        for score, fit in fits
     )
 
 
@@ -370,18 +368,3 @@ def _fewest(enough: Callable[[int], bool], seeds: int) -> int | None:
     while not enough(needed):  # the power of some gates is not quite monotone
         needed += unit
     return needed
-
-
-def _verdict(claim, tests: tuple[GateResult, ...], exact, confidence, power, reach) -> Verdict:
-    caught = [test.detectable for test in tests if test.detectable is not None]
-    return Verdict(
-        claim=claim,
-        refuted=any(test.refuted for test in tests),
-        best=max(tests, key=lambda test: (test.refuted, test.lower_bound.value)),
-        detectable=min(caught, default=None),
-        power=power,
-        exact=exact,
-        confidence=confidence,
-        tests=tests,
-        reach=reach,
-    )

@@ -1,10 +1,13 @@
 """Noisy-GD (the paper's, `dfn:noisy_gd_unlrn`) as a system to compare: nothing is kept."""
 
+from dataclasses import replace
+
 from dd_jax import noisy_gd
 from dd_jax.baselines.base import Guarantee, System, cost, label_of, root_slope
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
-from dd_jax.plans import Plan, plan_convex
+from dd_jax.guarantees import risk
+from dd_jax.plans import Plan, conditions, plan_convex
 
 NAMES = {"optimal": "noisy-gd", "paper": "noisy-gd-paper", "unrelaxed": "noisy-gd-unrelaxed"}
 
@@ -56,6 +59,17 @@ def calibrate(
         private, deleted = (2 * root_slope(e, delta) ** 2 for e in (epsilon_private, epsilon))
         budgets = {"eps_dp": private, "eps_dd": deleted, "order": 2}
     return plan_convex(problem, **sizes, **budgets, **options)
+
+
+def with_risk_steps(plan: Plan) -> Plan:
+    """The paper's plan with the deletion steps that its risk bound asks for, if those are more.
+
+    Assumes: a plan of the accountant "paper". `thm:unlearning_accuracy_convex`, part 3.
+    """
+    smoothness = conditions.require_constant(plan.problem, "smoothness")
+    numbers = (plan.order, plan.problem.l2, smoothness, plan.dim, plan.eps_dp_asked)
+    useful = risk.delete_steps_convex_paper(*numbers, plan.edits_per_request)
+    return replace(plan, delete_steps=max(plan.delete_steps, int(useful)))
 
 
 def system(problem: Problem, plan: Plan, *, delta: float | None = None) -> System:

@@ -12,7 +12,7 @@ proofs give for replacement at fixed n.
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from dd_jax import checks
 from dd_jax.baselines.base import (
@@ -107,20 +107,20 @@ def calibrate(
     Raises:
         CertificateRefused: a condition of the theorem fails, or float32 cannot hold the noise.
     """
-    shared = _Shared.of(constants, form, n, edits_per_request, epsilon, delta)
+    fields, moved, first_steps = _begin(constants, form, n, edits_per_request, epsilon, delta)
+    fields["conditions"] = ("the iterate before the noise stays secret", *fields["conditions"])
     steps = int(checks.count("delete_steps", delete_steps))
     left = constants.contraction**steps
     gap = root_slope(epsilon, delta) * math.sqrt(2)
-    noise = 2 * shared.moved * left / ((1 - left) * gap)
+    noise = 2 * moved * left / ((1 - left) * gap)
     require_float32_noise(noise, constants.reach, f"give fewer delete_steps than {steps}")
     return Calibration(
-        **shared.fields,
+        **fields,
         secret=True,
-        learn_steps=steps + shared.first_steps,
+        learn_steps=steps + first_steps,
         delete_steps=steps,
         noise_steps=steps,
         noise_deviation=noise,
-        conditions=("the iterate before the noise stays secret", *shared.conditions),
     )
 
 
@@ -157,22 +157,23 @@ def calibrate_stateless(
         CertificateRefused: too few noise_steps for the theorem, or so many that float32 cannot
             hold the noise.
     """
-    shared = _Shared.of(constants, form, n, edits_per_request, epsilon, delta)
+    fields, moved, first_steps = _begin(constants, form, n, edits_per_request, epsilon, delta)
     gamma, dim = constants.contraction, int(checks.count("dim", dim))
     max_requests = int(checks.count("max_requests", max_requests))
     least = _least_steps(form, gamma, dim, epsilon, delta)
     steps = least if noise_steps is None else int(checks.count("noise_steps", noise_steps))
     if form == "published" and steps < least:
         raise CertificateRefused(f"noise_steps = {steps}; Theorem 28 needs at least {least}.")
-    distance = shared.moved * gamma**steps / (1 - gamma**steps)
+    distance = moved * gamma**steps / (1 - gamma**steps)
     room = _increment(epsilon, delta, 0, 2)  # A - B
     room -= 2 * math.sqrt(2 * dim) * gamma**steps / (1 - gamma**steps)
     noise = needed = 2 * distance / room if room > 0 else math.inf
-    conditions = (f"at most {max_requests} requests", *shared.conditions)
+    fields["conditions"] = (f"at most {max_requests} requests", *fields["conditions"])
     if form == "published":
         noise = 2 * distance / _increment(epsilon, delta, 2, 3)
         if noise < needed:
-            conditions += (f"the published noise; its proof needs {needed:g}, not {noise:g}",)
+            short = f"the published noise; its proof needs {needed:g}, not {noise:g}"
+            fields["conditions"] += (short,)
     elif not math.isfinite(needed):
         raise CertificateRefused(
             f"noise_steps = {steps} cannot work off the noise of the model that it starts from; "
@@ -182,64 +183,49 @@ def calibrate_stateless(
     require_float32_noise(noise, constants.reach, f"give {fewer}")
     tail = math.ceil(math.log(math.log(4 * dim * max_requests / delta)) / -math.log(gamma))
     return Calibration(
-        **shared.fields,
+        **fields,
         secret=False,
-        learn_steps=steps + shared.first_steps,
+        learn_steps=steps + first_steps,
         delete_steps=steps + tail,
         noise_steps=steps,
         noise_deviation=noise,
-        conditions=conditions,
     )
 
 
-class _Shared(NamedTuple):
-    """What both calibrations begin with.
+def _begin(constants: Constants, form: Form, n, rows, epsilon, delta):
+    """Check what both calibrations are given; refused at γ = 0, where no noise is defined.
 
-    Attributes:
-        fields: the fields of a `Calibration` that are known at once.
-        moved: s, how far one request can move the optimum.
-        first_steps: ⌈log(Dmn/(2G))/log(1/γ)⌉, how many more steps than a request learning takes.
-        conditions: the published theorems' own.
+    Returns the fields of a `Calibration` that are known at once; s, how far one request can move
+    the optimum; and ⌈log(Dmn/(2G))/log(1/γ)⌉, how many more steps than a request learning takes.
     """
-
-    fields: dict[str, Any]
-    moved: float
-    first_steps: int
-    conditions: tuple[str, ...]
-
-    @classmethod
-    def of(cls, constants: Constants, form: Form, n, rows, epsilon, delta) -> "_Shared":
-        """Check what both are given; refused at γ = 0, where no noise is defined."""
-        published = checks.choice("form", form, ("published", "best")) == "published"
-        n, rows = int(checks.count("n", n)), int(checks.count("edits_per_request", rows))
-        epsilon, delta = float(checks.positive("epsilon", epsilon)), float(checks.delta(delta))
-        if constants.contraction == 0:
-            raise CertificateRefused(
-                "smoothness equals strong_convexity, so γ = 0 and the formulas have no meaning; "
-                "declare a larger smoothness."
-            )
-        if published and epsilon > -math.log(delta):
-            raise CertificateRefused(
-                f"epsilon = {epsilon:g} is above log(1/δ) = {-math.log(delta):g}, and the "
-                f"published theorem is for ε = O(log(1/δ)); give a smaller epsilon or delta, or "
-                f"form='best'."
-            )
-        lipschitz = constants.lipschitz if published else constants.record_lipschitz
-        convexity = constants.strong_convexity
-        ratio = constants.diameter * convexity * n / (2 * lipschitz)
-        return cls(
-            fields={
-                "constants": constants,
-                "form": form,
-                "n": n,
-                "edits_per_request": rows,
-                "epsilon": epsilon,
-                "delta": delta,
-            },
-            moved=(4 if published else 2) * rows * lipschitz / (convexity * n),
-            first_steps=max(0, math.ceil(math.log(ratio) / -math.log(constants.contraction))),
-            conditions=("ε = O(log(1/δ))", "n_i ≥ n/2 (n is fixed here)") if published else (),
+    published = checks.choice("form", form, ("published", "best")) == "published"
+    n, rows = int(checks.count("n", n)), int(checks.count("edits_per_request", rows))
+    epsilon, delta = float(checks.positive("epsilon", epsilon)), float(checks.delta(delta))
+    if constants.contraction == 0:
+        raise CertificateRefused(
+            "smoothness equals strong_convexity, so γ = 0 and the formulas have no meaning; "
+            "declare a larger smoothness."
         )
+    if published and epsilon > -math.log(delta):
+        raise CertificateRefused(
+            f"epsilon = {epsilon:g} is above log(1/δ) = {-math.log(delta):g}, and the "
+            f"published theorem is for ε = O(log(1/δ)); give a smaller epsilon or delta, or "
+            f"form='best'."
+        )
+    lipschitz = constants.lipschitz if published else constants.record_lipschitz
+    convexity = constants.strong_convexity
+    ratio = constants.diameter * convexity * n / (2 * lipschitz)
+    fields: dict[str, Any] = {
+        "constants": constants,
+        "form": form,
+        "n": n,
+        "edits_per_request": rows,
+        "epsilon": epsilon,
+        "delta": delta,
+        "conditions": ("ε = O(log(1/δ))", "n_i ≥ n/2 (n is fixed here)") if published else (),
+    }
+    moved = (4 if published else 2) * rows * lipschitz / (convexity * n)
+    return fields, moved, max(0, math.ceil(math.log(ratio) / -math.log(constants.contraction)))
 
 
 def _increment(epsilon, delta, low: float, high: float) -> float:

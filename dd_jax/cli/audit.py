@@ -90,31 +90,21 @@ def _setting(config: Config) -> int:
     name = config.setting or "linear"
     setting = known.find(name, config.order)
     folder = config.results / "audit" if config.save else None
+    confidence = 0.95 if config.confidence is None else config.confidence
     judged = base.run(
         setting,
         jax.random.key(config.seed),
         known.DEFAULT_SEEDS[name] if config.seeds is None else config.seeds,
-        confidence=0.95 if config.confidence is None else config.confidence,
+        confidence=confidence,
         keep=base.Keep(folder, config.resume, config.devices.make_mesh()),
         say=say,
         names=config.claim or None,
     )
     rows = [found.to_dict() for found in judged]
-    values = _summary(config, setting, rows)
-    if config.json:
-        print_json(values)
-    else:
-        _print_setting(setting, values)
-    return int(values["verdict"] == "refuted")
-
-
-def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
-    """The claim that samples came closest to, or beyond, at the top; all claims below."""
+    refuted = any(row["verdict"] == "refuted" for row in rows)
+    # The claim that samples came closest to, or beyond, at the top; all claims below.
     closest = max(rows, key=lambda row: row["audited"] / row["certified"])
-    from dd_jax.audit.settings import base
-
-    confidence = 0.95 if config.confidence is None else config.confidence
-    return {
+    values = {
         "warnings": _blind(rows),
         "setting": setting.name,
         "order": config.order,
@@ -122,11 +112,16 @@ def _summary(config: Config, setting, rows: list[dict]) -> dict[str, Any]:
         "confidence": confidence,
         "verdict_confidence": base.verdict_confidence(confidence),
         "seeds": closest["seeds"],
-        "verdict": "refuted" if any(r["verdict"] == "refuted" for r in rows) else "consistent",
+        "verdict": "refuted" if refuted else "consistent",
         "claim": closest["name"],
         **{key: closest[key] for key in ("audited", "exact", "certified", "paper")},
         "claims": rows,
     }
+    if config.json:
+        print_json(values)
+    else:
+        _print_setting(setting, values)
+    return int(refuted)
 
 
 def _blind(rows: list[dict]) -> list[str]:
@@ -151,38 +146,26 @@ def _blind(rows: list[dict]) -> list[str]:
 def _print_setting(setting, values: dict) -> None:
     for text in values["warnings"]:
         print(textwrap.fill(f"WARNING: {text}.", 80, subsequent_indent="  "))
-    order, power = values["order"], values["claims"][0]["power"]
-    columns = ("claim", "audited", "exact", "certified", "paper", "verdict", "would catch")
+    keys = ("name", "audited", "exact", "certified", "paper", "verdict", "detectable")
     print_table(
-        f"{setting.summary}: R_{order:g}, {values['seeds']:,} seeds in each world",
-        columns,
-        [
-            (
-                row["name"],
-                *(row[key] for key in ("audited", "exact", "certified", "paper", "verdict")),
-                row["detectable"],
-            )
-            for row in values["claims"]
-        ],
+        f"{setting.summary}: R_{values['order']:g}, {values['seeds']:,} seeds in each world",
+        ("claim", *keys[1:-1], "would catch"),
+        [[row[key] for key in keys] for row in values["claims"]],
     )
     for row in values["claims"]:
         tight = row["audited_over_exact"]
         shown = "" if tight is None else f"; audited/exact {tight:.3f}"
         slack = f"paper/certified {row['paper_over_certified']:.3g}"
         print(f"  {row['name']}: {row['words']}{shown}; {slack}")
-    print(_legend(values, power))
-
-
-def _legend(values: dict, power: float) -> str:
-    lines = (
-        f"audited: a lower bound, {values['confidence']:.4g} confidence in all together (recoded",
-        "  rows: R_q itself; else of μ of Gaussian DP, read as q μ²/2: R_q for Gaussian laws)",
-        f"verdict: at {values['verdict_confidence']:.6g} confidence in all together; consistent",
-        "  is not proved",
-        f"would catch: the least truth that is refuted with probability {power:g}",
-        "paper: the same settings under the paper's accountant",
+    print(
+        f"audited: a lower bound, {values['confidence']:.4g} confidence in all together (recoded\n"
+        "  rows: R_q itself; else of μ of Gaussian DP, read as q μ²/2: R_q for Gaussian laws)\n"
+        f"verdict: at {values['verdict_confidence']:.6g} confidence in all together; consistent\n"
+        "  is not proved\n"
+        f"would catch: the least truth that is refuted with probability "
+        f"{values['claims'][0]['power']:g}\n"
+        "paper: the same settings under the paper's accountant"
     )
-    return "\n".join(lines)
 
 
 # --- lists, controls, coverage ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from dd_jax.guarantees import adaptive, floats, inference, renyi
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import (
     ACCOUNTANTS,
-    Accountant,
     Descent,
     fewest_steps,
     least_noise,
@@ -87,11 +86,31 @@ def plan_convex(
         n=n,
         step_size=own_step if step_size is None else float(step_size),
     )
+    least = least_noise(rules.privacy, run, budget_dp)
+    given = least if noise_variance is None else checks.positive("noise_variance", noise_variance)
+    if given < least * (1 - 1e-12):
+        raise CertificateRefused(
+            f"noise_variance = {given:g} breaks the privacy budget, which needs {least:g}; "
+            f"give at least that, or a larger eps_dp."
+        )
+    run = replace(run, noise_variance=given)
     lipschitz = conditions.risk_lipschitz(problem, protects)
     edited = replace(run, lipschitz=lipschitz, records=edits_per_request)
-    budgets = _Budgets(rules, budget_dp, budget_dd, target_risk, noise_variance)
-    noise_variance, delete_steps = _noise_and_delete_steps(run, edited, dim, budgets)
-    learn_steps = _learn_steps(replace(edited, noise_variance=noise_variance), dim, budgets)
+    delete_steps = fewest_steps(rules.deletion, run, budget_dd)
+    if target_risk is not None:
+        delete_steps = max(delete_steps, risks.delete_steps_convex(edited, dim, target_risk))
+        if noise_variance is None:
+            edited, delete_steps = _fewer_steps(
+                rules.deletion, run, edited, dim, budget_dd, target_risk, delete_steps
+            )
+        learn_steps = risks.learn_steps_convex(edited, dim, target_risk)
+    elif accountant == "paper" and math.isclose(run.step_size, own_step):
+        numbers = (run.order, run.l2, run.smoothness, run.n)
+        learn_steps = risks.learn_steps_convex_paper(*numbers, dim, budget_dp)
+    else:
+        near = (1 + LEARNING_SLACK) * risks.excess_risk_floor(edited, dim)
+        learn_steps = risks.learn_steps_convex(edited, dim, near)
+    chosen = edited.noise_variance
     return Plan(
         problem=problem,
         n=n,
@@ -99,8 +118,8 @@ def plan_convex(
         order=order,
         delta=delta,
         step_size=run.step_size,
-        noise_variance=noise_variance,
-        init_variance=risks.stationary_variance(problem.l2, noise_variance, run.step_size),
+        noise_variance=chosen,
+        init_variance=risks.stationary_variance(problem.l2, chosen, run.step_size),
         learn_steps=max(1, whole("learn_steps", learn_steps)),
         delete_steps=max(1, whole("delete_steps", delete_steps)),
         edits_per_request=edits_per_request,
@@ -114,78 +133,30 @@ def plan_convex(
     )
 
 
-class _Budgets(NamedTuple):
-    """What is asked for, in Rényi divergences of the run's order."""
+def _fewer_steps(deletion, run, edited, dim, eps_dd, target, most) -> tuple[Descent, int]:
+    """Spare risk spent on noise: the fewest deletion steps, and `edited` at the noise they need.
 
-    rules: Accountant
-    eps_dp: float
-    eps_dd: float
-    target_risk: float | None
-    noise_variance: float | None
-
-
-def _noise_and_delete_steps(run, edited, dim, budgets) -> tuple[float, float]:
-    """The fewest deletion steps that the budgets allow, and the least noise for them: (σ², K_U).
-
-    `run` is what privacy and deletion see, `edited` what the risk bounds see of it.
+    `run` is what privacy and deletion see, at the least noise that is private, `edited` what the
+    risk bounds see of it; at that noise `most` steps are enough.
     """
-    rules, target = budgets.rules, budgets.target_risk
-    private = _private_noise(run, budgets)
 
-    def for_risk(noise) -> float:
-        """The fewest steps at this noise; refuses a target below the noise's floor."""
-        return risks.delete_steps_convex(replace(edited, noise_variance=noise), dim, target)
-
-    def noise_for(steps) -> float:
-        """The least σ² for which K steps delete: every bound is ε(1)/σ²."""
-        remaining = rules.deletion(replace(run, noise_variance=1.0), steps) / budgets.eps_dd
-        return max(private, remaining * (1 + 1e-12))
+    def noisier(steps) -> Descent:
+        """At the least σ² for which K steps delete: every bound is ε(1)/σ²."""
+        remaining = deletion(replace(run, noise_variance=1.0), steps) / eps_dd
+        return replace(edited, noise_variance=max(run.noise_variance, remaining * (1 + 1e-12)))
 
     def fits(steps) -> bool:
         """Whether K steps meet the target risk at the noise that deleting in K steps needs."""
         try:
-            return for_risk(noise_for(steps)) <= steps
+            return risks.delete_steps_convex(noisier(steps), dim, target) <= steps
         except CertificateRefused:
             return False
 
-    steps = fewest_steps(rules.deletion, replace(run, noise_variance=private), budgets.eps_dd)
-    if target is None:
-        return private, steps
-    steps = max(steps, for_risk(private))
-    if budgets.noise_variance is not None:
-        return private, steps
-    low, high = 0, whole("delete_steps", max(steps, 1))
+    low, high = 0, whole("delete_steps", max(most, 1))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return noise_for(high), high
-
-
-def _private_noise(run, budgets) -> float:
-    least = least_noise(budgets.rules.privacy, run, budgets.eps_dp)
-    if budgets.noise_variance is None:
-        return least
-    given = float(checks.positive("noise_variance", budgets.noise_variance))
-    if given < least * (1 - 1e-12):
-        raise CertificateRefused(
-            f"noise_variance = {given:g} breaks the privacy budget, which needs {least:g}; "
-            f"give at least that, or a larger eps_dp."
-        )
-    return given
-
-
-def _learn_steps(run, dim, budgets) -> float:
-    """K_L at the run's noise: for the target risk, by the paper's theorem, or near the floor."""
-    rules, target = budgets.rules, budgets.target_risk
-    own_step = rules.default_step / (run.l2 + run.smoothness)
-    by_paper = rules is ACCOUNTANTS["paper"] and math.isclose(run.step_size, own_step)
-    if target is None and by_paper:
-        return risks.learn_steps_convex_paper(
-            run.order, run.l2, run.smoothness, run.n, dim, budgets.eps_dp
-        )
-    if target is None:
-        target = (1 + LEARNING_SLACK) * risks.excess_risk_floor(run, dim)
-    return risks.learn_steps_convex(run, dim, target)
+    return noisier(high), high
 
 
 # --- what settings give ---------------------------------------------------------------------------

@@ -273,9 +273,10 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
     say(f"{scene.name}: costs of {len(entries)} systems measured")
 
     def play(numbered) -> Row | None:
-        number, (name, *entry) = numbered
+        number, (name, contestant, board, costs) = numbered
+        row_key = jax.random.fold_in(game_key, number)
         try:
-            row = _row(jax.random.fold_in(game_key, number), scene, name, *entry, each)
+            row = _row(row_key, scene, name, contestant, board, costs, each)
         except CertificateRefused as why:
             refused[name] = str(why)
             return None

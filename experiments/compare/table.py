@@ -248,7 +248,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
         }
         for place, adversary in enumerate(ADVERSARIES)
     }
-    del values["allowed"], values["costs"]
+    del values["allowed"], values["costs"], values["repeats"]
     return {**values, "reasons": row.reasons, "attacks": list(row.attacks)}
 
 

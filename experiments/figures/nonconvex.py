@@ -415,12 +415,12 @@ def _network(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     time_key, best_key, run_key = jax.random.split(jax.random.key(config.seed), 3)
     results = {"network: noise": noises}
     for form in PRICED:
-        costs = np.array([_costs(network_plan(config, form, float(noise))) for noise in noises])
-        columns = zip(COSTS, costs.astype(np.float64).T, strict=True)
+        asked = (*noises.tolist(), config.network_noise)
+        costs = [_costs(network_plan(config, form, noise)) for noise in asked]
+        *over_noise, run = np.array(costs, np.float64)
+        columns = zip(COSTS, np.transpose(over_noise), strict=True)
         results |= {f"network, {form}: {name}": values for name, values in columns}
-    for form in PRICED:
-        costs = _costs(network_plan(config, form, config.network_noise))
-        results[f"network, {form}: run"] = np.array(costs, np.float64)
+        results[f"network, {form}: run"] = run
     runner.say("network: time of a step")
     results["network: seconds per step"] = np.array(_seconds_per_step(time_key, problem, n))
     results["network: best"] = np.array(_best_objective(best_key, problem, n))

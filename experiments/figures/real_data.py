@@ -31,7 +31,7 @@ from dd_jax.audit.settings.base import (
     Interaction,
 )
 from dd_jax.audit.settings.logistic import along, worst_record
-from dd_jax.baselines import langevin
+from dd_jax.baselines import langevin, noisy_gd_system
 from dd_jax.cli import style
 from dd_jax.data import fetch
 from dd_jax.guarantees import renyi, risk
@@ -123,8 +123,11 @@ def _is_fetched(name: str) -> bool:
     return data.TASKS[name].needs is not None
 
 
-def _audit_seeds(config: Config, name: str) -> int:
-    return config.fetched_audit_seeds if _is_fetched(name) else config.audit_seeds
+def _sizes(config: Config, name: str) -> tuple[int, int, int]:
+    """(seeds, seeds of the audit, judged releases) of a data set."""
+    if _is_fetched(name):
+        return config.fetched_seeds, config.fetched_audit_seeds, config.fetched_judged
+    return config.seeds, config.audit_seeds, config.judged
 
 
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
@@ -147,12 +150,11 @@ def _compute_one(config: Config, name: str, key: Array, runner: Runner) -> dict[
         "size": [asked.n, asked.dim, len(test.label)],
         "costs": [cost(asked, target) for target in TARGETS],
     }
-    seeds = config.fetched_seeds if _is_fetched(name) else config.seeds
+    seeds, audit_seeds, count = _sizes(config, name)
     if not seeds:
         return known
     problem, plan = asked.problem, make_plan(asked, TARGETS[0])
     curated = Curated(name, problem, plan, train)
-    count = config.fetched_judged if _is_fetched(name) else config.judged
     # Evenly spaced releases, the first and the last among them.
     judged = sorted({round(x) for x in np.linspace(0, config.deletions, count).tolist()})
     stream_key, learn_key, audit_key = jax.random.split(key, 3)
@@ -174,7 +176,7 @@ def _compute_one(config: Config, name: str, key: Array, runner: Runner) -> dict[
         ).reshape(learned.shape[:2]),
         "learning accuracy": erm.accuracy(learned, test),
         "epsilon": [certificate.epsilon_dp, certificate.epsilon_dd],
-        "audit": _audit(config, curated, audit_key, runner),
+        "audit": _audit(config, curated, audit_seeds, audit_key, runner),
     }
 
 
@@ -298,10 +300,8 @@ def _paper_steps(asked: Asked, target: Target) -> tuple[float, float, float]:
     if not target.is_renyi:
         return math.nan, math.nan, math.nan
     plan = make_plan(asked, target, accountant="paper")
-    smoothness: Any = plan.problem.loss.smoothness
-    numbers = (ORDER, plan.problem.l2, smoothness, plan.dim, plan.eps_dp_asked)
-    for_risk = risk.delete_steps_convex_paper(*numbers)
-    return plan.delete_steps, plan.learn_steps, max(plan.delete_steps, for_risk)
+    with_risk = noisy_gd_system.with_risk_steps(plan)
+    return plan.delete_steps, plan.learn_steps, with_risk.delete_steps
 
 
 # --- runs: a stream of deletions, learning from scratch, and an audit -----------------------------
@@ -397,12 +397,11 @@ class Audited(NamedTuple):
     seeds: float
 
 
-def _audit(config: Config, curated: Curated, key: Array, runner: Runner) -> np.ndarray:
+def _audit(config: Config, curated: Curated, seeds: int, key: Array, runner: Runner) -> np.ndarray:
     """`Audited` of the record that stays and of the deleted one; empty without an audit."""
-    seeds = _audit_seeds(config, curated.name)
     if not seeds:
         return np.zeros((0, len(Audited._fields)))
-    audited = [other for other in config.datasets if _audit_seeds(config, other)]
+    audited = [other for other in config.datasets if _sizes(config, other)[1]]
     judged = audits.run(
         audit_setting(curated, runner.config),
         key,

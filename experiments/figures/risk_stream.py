@@ -6,7 +6,7 @@ they were trained on. The optimal accountant's plan and the paper's are run side
 """
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 import dd_jax as dd
 from dd_jax import data, erm, requesters
+from dd_jax.baselines import noisy_gd_system
 from dd_jax.cli import style
-from dd_jax.guarantees import risk
 from dd_jax.interaction import Observation, Requester
 from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.losses.base import Loss
@@ -96,13 +96,7 @@ def make_plan(config: Config, train: dd.Labelled, accountant: str = "optimal") -
         eps_dd=config.eps_dd,
         accountant=accountant,  # pyright: ignore[reportArgumentType]
     )
-    if accountant == "paper":
-        smoothness = problem.constants.loss.smoothness
-        useful = risk.delete_steps_convex_paper(
-            config.order, config.l2, smoothness, dim, config.eps_dp
-        )
-        plan = replace(plan, delete_steps=max(plan.delete_steps, int(useful)))
-    return plan
+    return noisy_gd_system.with_risk_steps(plan) if accountant == "paper" else plan
 
 
 def certificate(config: Config) -> dd.Certificate:

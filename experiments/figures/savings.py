@@ -8,7 +8,7 @@ needs, and how many learning from scratch needs to be certified for the same α.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from dd_jax.baselines import noisy_gd_system, noisy_m_a_sgd, perturbed_gd
 from dd_jax.baselines.base import Constants, System, metered
 from dd_jax.cli import style
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees.risk import delete_steps_convex_paper, excess_risk_convex_paper
+from dd_jax.guarantees.risk import excess_risk_convex_paper
 from dd_jax.intervals import mean_over_seeds
 from dd_jax.requesters import fixed_stream
 from experiments.cache import Runner, jit_small
@@ -173,50 +173,29 @@ def calibrate(config: Config, row: str, target: Target) -> Calibrated:
     """The system of a row of the table for a target."""
     if row in (SECRET, STATELESS):
         return perturbed(target, secret=row == SECRET)
-    if row == PAPER:
-        system = noisy_gd_paper(target)
-    elif row == OPTIMAL:
-        system = noisy_gd(target)
-    else:
+    if row == ACCELERATED:
         system = accelerated(target, config.accelerated_scale, config.accelerated_batch_factor)
+    else:
+        system = noisy_gd(target, "paper" if row == PAPER else "optimal")
     return Calibrated(system, system)
 
 
-def noisy_gd_paper(target: Target) -> System:
-    """Noisy-GD as `thm:unlearning_accuracy_convex` has it, with the most noise that α allows.
+def noisy_gd(target: Target, accountant: str) -> System:
+    """Noisy-GD with the optimal accountant, or as `thm:unlearning_accuracy_convex` has it.
 
-    The theorem's risk is 10κqd/(λ ε_dp n²), so α sets ε_dp ≤ ε/2, and ε_dd = ε_dp.
+    The theorem's risk is 10κqd/(λ ε_dp n²), so α sets ε_dp ≤ ε/2, and ε_dd = ε_dp: the most noise
+    that α allows.
     """
+    sizes: dict[str, Any] = {"n": target.n, "dim": target.dim, "edits_per_request": target.edits}
+    if accountant == "optimal":
+        sizes |= {"epsilon": target.epsilon, "delta": target.delta}
+        plan = noisy_gd_system.calibrate(target.problem, target_risk=target.excess_risk, **sizes)
+        return noisy_gd_system.system(target.problem, plan)
     budget = min(target.epsilon / 2, target.theorem_risk(1.0) / target.excess_risk)
-    plan = dd.plan_convex(
-        target.problem,
-        n=target.n,
-        dim=target.dim,
-        order=target.order,
-        eps_dp=budget,
-        eps_dd=budget,
-        edits_per_request=target.edits,
-        accountant="paper",
-    )
-    useful = delete_steps_convex_paper(
-        target.order, target.l2, 1.0, target.dim, budget, target.edits
-    )
-    plan = replace(plan, delete_steps=max(plan.delete_steps, int(useful)))
+    sizes |= {"order": target.order, "eps_dp": budget, "eps_dd": budget}
+    plan = dd.plan_convex(target.problem, accountant="paper", **sizes)
+    plan = noisy_gd_system.with_risk_steps(plan)
     return noisy_gd_system.system(target.problem, plan, delta=target.delta)
-
-
-def noisy_gd(target: Target) -> System:
-    """Noisy-GD with the optimal accountant."""
-    plan = noisy_gd_system.calibrate(
-        target.problem,
-        n=target.n,
-        dim=target.dim,
-        epsilon=target.epsilon,
-        delta=target.delta,
-        edits_per_request=target.edits,
-        target_risk=target.excess_risk,
-    )
-    return noisy_gd_system.system(target.problem, plan)
 
 
 def perturbed(target: Target, secret: bool) -> Calibrated:
@@ -229,10 +208,24 @@ def perturbed(target: Target, secret: bool) -> Calibrated:
         CertificateRefused: no number of steps reaches the target.
     """
     constants = Constants.of_problem(target.problem)
+    claim: dict[str, Any] = {
+        "n": target.n,
+        "epsilon": target.epsilon,
+        "delta": target.delta,
+        "edits_per_request": target.edits,
+    }
+    stateless = {"dim": target.dim, "max_requests": target.requests}
     best = None
     for steps in range(1, MOST_STEPS):
-        made = _perturbed_with(target, constants, secret, steps)
-        if made is None:
+        try:
+            made = (
+                perturbed_gd.calibrate(constants, delete_steps=steps, **claim)
+                if secret
+                else perturbed_gd.calibrate_stateless(
+                    constants, noise_steps=steps, **stateless, **claim
+                )
+            )
+        except CertificateRefused:
             continue
         again = _retraining_steps(target, constants, made)
         saved = again - made.delete_steps
@@ -245,24 +238,6 @@ def perturbed(target: Target, secret: bool) -> Calibrated:
     _, made, again = best
     serving = perturbed_gd.system(target.problem, made)
     return Calibrated(serving, perturbed_gd.system(target.problem, made.replace(learn_steps=again)))
-
-
-def _perturbed_with(target: Target, constants: Constants, secret: bool, steps: int):
-    """The calibration with I = steps, or None where the theorem refuses it."""
-    claim = {
-        "n": target.n,
-        "epsilon": target.epsilon,
-        "delta": target.delta,
-        "edits_per_request": target.edits,
-    }
-    try:
-        if secret:
-            return perturbed_gd.calibrate(constants, delete_steps=steps, **claim)
-        return perturbed_gd.calibrate_stateless(
-            constants, dim=target.dim, max_requests=target.requests, noise_steps=steps, **claim
-        )
-    except CertificateRefused:
-        return None
 
 
 def _retraining_steps(target: Target, constants: Constants, made) -> float:

@@ -11,8 +11,7 @@ import pytest
 import dd_jax as dd
 from dd_jax import sweeps
 from dd_jax.audit import neighbouring_releases
-from dd_jax.audit.samples import PrecisionNotice, stands_still, too_coarse
-from dd_jax.audit.settings.base import Interaction
+from dd_jax.audit.samples import Interaction, PrecisionNotice, stands_still, too_coarse
 from dd_jax.requesters import fixed_stream
 
 DATABASE = jnp.array([[1.0], [0.5], [-0.5], [1.0]])

@@ -7,7 +7,17 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.audit import neighbouring_releases, one_release
-from dd_jax.audit.samples import Samples, Stage, check_seeds, flatten, one_run, paired, split
+from dd_jax.audit.samples import (
+    Stage,
+    _trial,
+    always,
+    check_seeds,
+    flatten,
+    one_run,
+    paired,
+    split,
+)
+from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.requesters import fixed_stream
 
@@ -66,14 +76,14 @@ def test_outputs_that_are_not_numbers_are_refused_by_seed(bad):
 
 def test_parts_share_no_seed_and_miss_none():
     rows = np.arange(10.0)[:, None]
-    fit, test = split(Samples(rows, rows + 100), 0.3)
-    assert (fit.seeds, test.seeds) == (3, 7)
+    fit, test = split(Pair(rows, rows + 100), 0.3)
+    assert (len(fit.present), len(test.present)) == (3, 7)
     np.testing.assert_array_equal(np.concatenate([fit.absent, test.absent]), rows + 100)
     np.testing.assert_array_equal(np.concatenate([fit.present, test.present]), rows)
     for share in (0.0, 1.0):
-        fit, test = split(Samples(rows, rows), share)
-        assert fit.seeds >= 1
-        assert test.seeds >= 1
+        fit, test = split(Pair(rows, rows), share)
+        assert len(fit.present) >= 1
+        assert len(test.present) >= 1
 
 
 def test_too_few_seeds_for_the_confidence_are_refused():
@@ -166,8 +176,6 @@ def test_records_outside_the_domain_are_refused_before_anything_runs():
 
 
 def test_a_mechanism_is_compiled_once_for_all_its_neighbours():
-    from dd_jax.audit.samples import _interaction
-
-    first = _interaction(TOTAL, STREAM, 3, 2, ())
-    assert first is _interaction(TOTAL, STREAM, 3, 2, ())
-    assert first is not _interaction(TOTAL, STREAM, 3, 3, ())
+    first = _trial(TOTAL, always(STREAM), (2, 3), ())
+    assert first is _trial(TOTAL, always(STREAM), (2, 3), ())
+    assert first is not _trial(TOTAL, always(STREAM), (3,), ())

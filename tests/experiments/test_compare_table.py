@@ -48,7 +48,7 @@ def test_all_limits_hold_together(rows):
 def test_a_system_that_refuses_is_left_out_with_its_reason_and_the_others_are_measured(
     rows, monkeypatch
 ):
-    monkeypatch.setattr(measure, "_row", lambda key, scene, entry, judges, each: rows[1])
+    monkeypatch.setattr(measure, "_row", lambda *measured: rows[1])
     config = dataclasses.replace(SMALL, epsilon=12.0)
     found = measure.run(config)
     assert [row.system for row in found.rows] == ["fixed-model"]

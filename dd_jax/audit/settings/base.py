@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from dd_jax import sweeps
 from dd_jax.audit import claims, samples, scores
 from dd_jax.audit.claims import gates_for
+from dd_jax.audit.samples import Interaction
 from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
-from dd_jax.interaction import Requester
 from dd_jax.intervals import check_confidence, simultaneous
 from dd_jax.plans import Plan
-from dd_jax.types import Edit, Mechanism
 
 TARGET_ROW = 0
 EPS_DP, EPS_DD = 1.0, 0.1
@@ -36,67 +34,11 @@ GAUSSIAN, EVENT = ("gaussian_mu",), ("renyi_binary",)
 VERDICT_RISK = 1 / 50
 
 
-class Interaction(NamedTuple):
-    """A whole interaction and the two worlds it is run in.
-
-    Attributes:
-        mechanism: the curator.
-        make_requester: 𝒬 from `args`.
-        database: 𝒟. alternative: the edit that makes the neighbour.
-        kept: the numbers of the releases that are kept; the last of them ends the interaction.
-        deleted_by: the request that must delete the target, 0 if it stays.
-        args: what else differs between interactions that share one compiled program.
-        chunk: seeds per device call.
-        observe: releases the requester is shown.
-    """
-
-    mechanism: Mechanism
-    make_requester: Callable[..., Requester]
-    database: PyTree
-    alternative: Edit
-    kept: tuple[int, ...]
-    deleted_by: int
-    args: tuple
-    chunk: int
-    observe: tuple[int, ...] = ()
-
-    def sample(self, key: Array, seeds: int, neighbours: Callable[..., Pair]) -> Pair:
-        """The kept releases in both worlds, leaves (seeds, releases, …); see `two_worlds`."""
-        program = (self.mechanism, self.make_requester, self.kept, self.observe)
-        return samples.two_worlds(
-            _trial(*program),
-            key,
-            seeds,
-            self.database,
-            self.alternative,
-            self.alternative.index,
-            jnp.int32(self.deleted_by),
-            *self.args,
-            in_double=_trial(*program, double=True),
-            neighbours=neighbours,
-        )
-
-
-@functools.lru_cache(maxsize=64)
-def _trial(mechanism, make_requester, kept, observe, double=False):
-    """One function object per program, so that interactions which share it compile it once."""
-
-    def trial(key, database, rows, deleted_by, *args):
-        requester = make_requester(*args)
-        requester = samples.in_double(requester) if double else requester
-        stage = samples.Stage(
-            mechanism, requester, database, rows, deleted_by, max(kept), observe, kept
-        )
-        return samples.one_run(key, stage)
-
-    return trial
-
-
 class AuditedClaim(NamedTuple):
     """One claim of the certificate and the samples that speak about it.
 
     Attributes:
-        name: what `--claim` calls it. words: what it says, for people.
+        name: its short name. words: what it says, for people.
         interaction: the name of the interaction it is judged on.
         releases: the numbers of the releases that the observer holds.
         claim: the optimal certificate's. paper: the paper's number for the same claim.
@@ -186,11 +128,8 @@ class Judged(NamedTuple):
     @property
     def tightness(self) -> float | None:
         """Audited over exact, where the exact value is known."""
-        return (
-            None
-            if self.audited.exact is None
-            else self.numbers.lower_bound.value / self.audited.exact
-        )
+        exact = self.audited.exact
+        return None if exact is None else self.numbers.lower_bound.value / exact
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `seeds` counts both parts, `seeds_judged` those that judged."""
@@ -245,44 +184,35 @@ def run(
         names: claims to judge; all by default.
     """
     check_confidence(confidence)
-    chosen = _chosen(setting, names)
-    each = simultaneous(confidence, len(chosen))
-    for audited in chosen:
-        _check_seeds(audited, seeds, verdict_confidence(each))
-    needed = [name for name in setting.interactions if any(c.interaction == name for c in chosen)]
-    pairs = {}
-    for place, name in enumerate(setting.interactions):
-        if name in needed:
-            place_key = jax.random.fold_in(key, place)
-            pairs[name] = sample(setting, name, place_key, seeds, keep, say)
-    return [judge(audited, setting, pairs[audited.interaction], each, say) for audited in chosen]
-
-
-def _chosen(setting: AuditSetting, names: Sequence[str] | None) -> list[AuditedClaim]:
     known = {audited.name: audited for audited in setting.audited}
     for name in names or ():
         if name not in known:
             raise InputError(
                 f"{setting.name} has no claim {name!r}; choose from {', '.join(known)}."
             )
-    return [audited for audited in setting.audited if names is None or audited.name in names]
-
-
-def _check_seeds(audited: AuditedClaim, seeds: int, confidence: float) -> None:
-    """Refuse before anything is run what `audit` would refuse after it."""
-    tests = sum(len(gate.directions) for gate in gates_for(audited.claim, audited.gates))
-    samples.check_seeds(seeds, audited.score.share, simultaneous(confidence, tests), tests)
+    chosen = [audited for name, audited in known.items() if names is None or name in names]
+    each = simultaneous(confidence, len(chosen))
+    for audited in chosen:  # refuse before anything is run what `audit` would refuse after it
+        tests = sum(len(gate.directions) for gate in gates_for(audited.claim, audited.gates))
+        alone = simultaneous(verdict_confidence(each), tests)
+        samples.check_seeds(seeds, audited.score.share, alone, tests)
+    pairs = {}
+    for place, name in enumerate(setting.interactions):
+        if any(audited.interaction == name for audited in chosen):
+            place_key = jax.random.fold_in(key, place)
+            pairs[name] = sample(setting, name, place_key, seeds, keep, say)
+    return [judge(audited, setting, pairs[audited.interaction], each, say) for audited in chosen]
 
 
 def sample(
     setting: AuditSetting, name: str, key: Array, seeds: int, keep: Keep, say: Callable[[str], None]
 ) -> Pair:
     """Releases of one interaction in both worlds, leaves (seeds, releases, d)."""
-    found: Interaction = setting.interactions[name]
+    found = setting.interactions[name]
     label = f"{setting.name}-{name}"
     # One line before anything is compiled, which takes a while and is silent.
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
-    chunk = min(found.chunk, seeds)
+    chunk = min(found.chunk or seeds, seeds)
     stream = sweeps.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
     return found.sample(
         key,

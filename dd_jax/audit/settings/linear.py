@@ -11,6 +11,7 @@ import numpy as np
 
 from dd_jax import losses, noisy_gd, requesters
 from dd_jax.audit import scores
+from dd_jax.audit.samples import Interaction, always
 from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
@@ -19,7 +20,6 @@ from dd_jax.audit.settings.base import (
     TARGET_ROW,
     AuditedClaim,
     AuditSetting,
-    Interaction,
     certified,
     one_event,
 )
@@ -66,7 +66,7 @@ def setting(order: float) -> AuditSetting:
         "stays": Interaction(*plain, *worlds, every, 0, (stream(1),), CHUNK),
         "deleted": Interaction(*plain, *worlds, every, 1, (stream(TARGET_ROW),), CHUNK),
         "recoded": Interaction(
-            mechanism, lambda: recoder, *worlds, (1,), 1, (), CHUNK, observe=(0,)
+            mechanism, always(recoder), *worlds, (1,), 1, (), CHUNK, observe=(0,)
         ),
     }
     config = {"setting": "linear", "order": order}

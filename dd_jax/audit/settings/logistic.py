@@ -4,15 +4,17 @@ One row holds a record made to be told from its neighbour, and requesters carry 
 deletion. Exact divergences are not known.
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from dd_jax import data, erm, losses, noisy_gd, requesters
 from dd_jax.audit import scores
+from dd_jax.audit.samples import Interaction, always
 from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
@@ -21,7 +23,6 @@ from dd_jax.audit.settings.base import (
     TARGET_ROW,
     AuditedClaim,
     AuditSetting,
-    Interaction,
     certified,
     one_event,
 )
@@ -29,8 +30,8 @@ from dd_jax.erm import Problem
 from dd_jax.interaction import Requester
 from dd_jax.losses import deletion
 from dd_jax.losses.base import Loss
-from dd_jax.plans import Plan, plan_convex
-from dd_jax.types import Edit, Labelled, Mechanism, apply_edit, replacement
+from dd_jax.plans import plan_convex
+from dd_jax.types import Edit, Labelled, apply_edit, replacement
 
 DATASET, L2 = "digits-3-vs-8", 0.1
 # Releases that are kept: all of a short stream, and those around a late deletion.
@@ -148,21 +149,13 @@ def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int)
 # --- the setting --------------------------------------------------------------------------------
 
 
-class _Stage(NamedTuple):
-    """The curator, its problem, the records and the two worlds."""
-
-    problem: Problem
-    mechanism: Mechanism
-    train: Labelled
-    target: Target
-    worlds: tuple[PyTree, Edit]
-
-
 def setting(order: float) -> AuditSetting:
     """Logistic regression on digits-3-vs-8 with a made worst record in row 0; R_q is not known."""
     problem = Problem(losses.logistic(), L2)
     train = data.load(DATASET).train
     n, dim = train.features.shape
+    smoothness = problem.constants.loss.smoothness
+    assert smoothness is not None
     plan = plan_convex(
         problem,
         n=n,
@@ -171,113 +164,66 @@ def setting(order: float) -> AuditSetting:
         eps_dp=EPS_DP,
         eps_dd=EPS_DD,
         edits_per_request=n,
-        step_size=_paper_step(problem),
+        step_size=0.5 / (L2 + smoothness),  # at which the paper's theorems hold too
     )
+    mechanism = noisy_gd.mechanism(problem, plan)
     target = worst_record(problem, train)
     database = apply_edit(train, replacement([TARGET_ROW], target.record))
     worlds = (database, replacement([TARGET_ROW], target.other))
-    stage = _Stage(problem, noisy_gd.mechanism(problem, plan), train, target, worlds)
+    score = along(target.direction)
+
+    def stream(kept: tuple[int, ...], deleted_by: int) -> Interaction:
+        """Other rows are deleted one after another, the target at some request or never."""
+        rows = list(range(1, max(kept) + 1))
+        if deleted_by:
+            rows[deleted_by - 1] = TARGET_ROW
+        edits = requesters.stack_edits([deletion(problem.loss, train, [row]) for row in rows])
+        plain = (mechanism, requesters.fixed_stream)
+        return Interaction(*plain, *worlds, kept, deleted_by, (edits,), SHARED_CHUNK)
+
+    def audit(name, words, interaction, releases, claim, gates=GAUSSIAN) -> AuditedClaim:
+        ours, paper = claim
+        return AuditedClaim(name, words, interaction, releases, ours, paper, None, score, gates)
+
+    interactions = {"stays": stream(EARLY, 0), "deletion-1": stream(EARLY, 1)}
+    interactions[f"deletion-{LATE[0]}"] = stream(LATE, LATE[0])
+    joint = certified(plan, "dp-joint", request=max(EARLY))
+    audited = [
+        audit("dp", "one release, record stays", "stays", (0,), certified(plan, "dp")),
+        audit("dp-joint", f"{len(EARLY)} releases jointly", "stays", EARLY, joint),
+    ]
+    for request in (1, LATE[0]):
+        name, words = f"deletion-{request}", f"deleted by request {request}"
+        claim = certified(plan, "deletion", request=request)
+        audited.append(audit(name, words, name, (request, request + 1), claim))
+    for seen, kind in itertools.product(SEEN, (RECODING, LOSS)):
+        # The target goes with the recoding, or after p deletions by loss.
+        request = seen if kind == RECODING else seen + 1
+        make = recoder if kind == RECODING else loss_chaser
+        requester = make(problem.loss, train, target, deleted_by=request)
+        name = f"adaptive-{seen}-{kind}"
+        interactions[name] = Interaction(
+            mechanism,
+            always(requester),
+            *worlds,
+            (request,),
+            request,
+            (),
+            COPIED_CHUNK,
+            observe=tuple(range(seen)),
+        )
+        words = f"deleted; {seen} release{'s' * (seen > 1)} seen, {_WORDS[kind]}"
+        claim = certified(plan, "deletion-adaptive", seen, request)
+        gates = EVENT if kind == RECODING else GAUSSIAN
+        audited.append(audit(name, words, name, (request,), claim, gates))
     return AuditSetting(
         "logistic",
         f"logistic regression on {DATASET}, n = {n}, d = {dim}",
         {"setting": "logistic", "order": order, "dataset": DATASET},
         plan,
-        _plain_interactions(stage) | _adaptive_interactions(stage),
-        _audited(plan, along(target.direction)),
+        interactions,
+        tuple(audited),
     )
-
-
-def _paper_step(problem: Problem) -> float:
-    """η = 1/(2(λ+β)), at which the paper's theorems hold too."""
-    smoothness = problem.constants.loss.smoothness
-    assert smoothness is not None
-    return 0.5 / (problem.constants.l2 + smoothness)
-
-
-def _plain_interactions(stage: _Stage) -> dict[str, Interaction]:
-    """Non-adaptive: other rows are deleted one after another, the target at some request."""
-    plain = (stage.mechanism, requesters.fixed_stream)
-
-    def interaction(kept, deleted_by):
-        rows = list(range(1, max(kept) + 1))
-        if deleted_by:
-            rows[deleted_by - 1] = TARGET_ROW
-        edits = [deletion(stage.problem.loss, stage.train, [row]) for row in rows]
-        stream = requesters.stack_edits(edits)
-        return Interaction(*plain, *stage.worlds, kept, deleted_by, (stream,), SHARED_CHUNK)
-
-    return {
-        "stays": interaction(EARLY, 0),
-        "deletion-1": interaction(EARLY, 1),
-        f"deletion-{LATE[0]}": interaction(LATE, LATE[0]),
-    }
-
-
-def _adaptive_interactions(stage: _Stage) -> dict[str, Interaction]:
-    """A requester that recodes and one that deletes by loss, each shown φ_0 … φ_{p-1}."""
-    found = {}
-    for seen in SEEN:
-        for kind in (RECODING, LOSS):
-            request = _deleted_by(kind, seen)
-            make = {RECODING: recoder, LOSS: loss_chaser}[kind]
-            requester = make(stage.problem.loss, stage.train, stage.target, deleted_by=request)
-            found[f"adaptive-{seen}-{kind}"] = Interaction(
-                stage.mechanism,
-                lambda requester=requester: requester,
-                *stage.worlds,
-                (request,),
-                request,
-                (),
-                COPIED_CHUNK,
-                observe=tuple(range(seen)),
-            )
-    return found
-
-
-def _deleted_by(kind: str, seen: int) -> int:
-    """The request that deletes the target: with the recoding, or after p deletions by loss."""
-    return seen if kind == RECODING else seen + 1
-
-
-def _audited(plan: Plan, score: scores.Score) -> tuple[AuditedClaim, ...]:
-
-    def one(name, words, interaction, releases, claim, gates=GAUSSIAN):
-        ours, paper = claim
-        return AuditedClaim(name, words, interaction, releases, ours, paper, None, score, gates)
-
-    staying = (
-        one("dp", "one release, record stays", "stays", (0,), certified(plan, "dp")),
-        one(
-            "dp-joint",
-            f"{len(EARLY)} releases jointly",
-            "stays",
-            EARLY,
-            certified(plan, "dp-joint", request=max(EARLY)),
-        ),
-    )
-    deleted = tuple(
-        one(
-            f"deletion-{request}",
-            f"deleted by request {request}",
-            f"deletion-{request}",
-            (request, request + 1),
-            certified(plan, "deletion", request=request),
-        )
-        for request in (1, LATE[0])
-    )
-    adaptive = tuple(
-        one(
-            f"adaptive-{seen}-{kind}",
-            f"deleted; {seen} release{'s' * (seen > 1)} seen, {_WORDS[kind]}",
-            f"adaptive-{seen}-{kind}",
-            (_deleted_by(kind, seen),),
-            certified(plan, "deletion-adaptive", seen, _deleted_by(kind, seen)),
-            EVENT if kind == RECODING else GAUSSIAN,
-        )
-        for seen in SEEN
-        for kind in (RECODING, LOSS)
-    )
-    return staying + deleted + adaptive
 
 
 def along(direction: np.ndarray) -> scores.Score:
