@@ -11,6 +11,7 @@ from dd_jax import checks
 from dd_jax.cli.options import Switch, require_folder
 from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.errors import InputError
+from experiments.commands import list_names
 
 # Options that `experiments.compare.scene.Config` has under the same names.
 SHARED = ("systems", "epsilon", "delta", "seeds", "records", "l2", "confidence", "seed")
@@ -67,7 +68,7 @@ def main(config: Config) -> int:
     from experiments.compare import measure, scene, systems, table
 
     if config.list:
-        return _list(list(systems.CONTESTANTS), config.json)
+        return list_names("systems", list(systems.CONTESTANTS), config.json)
     systems.find(config.systems)
     shared = {name: getattr(config, name) for name in SHARED}
     chosen = scene.Config(data=config.data or scene.DEFAULT_DATA, **shared)
@@ -89,14 +90,6 @@ def main(config: Config) -> int:
         print(f"Data-deletion refuted: {', '.join(values['refuted']) or 'nowhere'}.")
         print(f"{values['seconds']:.0f} s; wrote {', '.join(files)}")
     return int(bool(values["refuted"]))
-
-
-def _list(names: list[str], as_json: bool) -> int:
-    if as_json:
-        print_json({"systems": names})
-    else:
-        print("\n".join(names))
-    return 0
 
 
 # --- a hundred deletions --------------------------------------------------------------------------

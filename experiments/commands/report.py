@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from dd_jax.cli.options import Switch, require_folder
 from dd_jax.cli.output import print_json
+from experiments.commands import list_names
 
 REFUTED, FAILED = 1, 3
 
@@ -50,7 +51,7 @@ def main(config: Config) -> int:
     from experiments import figures
 
     if config.list:
-        return _list(list(figures.NAMES), config.json)
+        return list_names("figures", list(figures.NAMES), config.json)
     figures.chosen(config.figures)
     require_folder("--results", config.results)
     start = time.monotonic()
@@ -68,14 +69,6 @@ def main(config: Config) -> int:
     if any(figure["status"] == "failed" for figure in values["figures"]):
         return FAILED
     return REFUTED if values["refuted"] else 0
-
-
-def _list(names: list[str], as_json: bool) -> int:
-    if as_json:
-        print_json({"figures": names})
-    else:
-        print("\n".join(names))
-    return 0
 
 
 def _values(report, scale: str, seconds: float) -> dict[str, Any]:

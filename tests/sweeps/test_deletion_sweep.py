@@ -114,6 +114,8 @@ def test_databases_along_a_stream_and_their_minimisers():
         np.testing.assert_array_equal(stacked.label[place], rows.label)
         assert excess_risk(judged.minimum.params[place], rows) < 1e-6
         np.testing.assert_allclose(judged.risk[place], excess_risk(np.zeros(4), rows), rtol=1e-3)
+    uneven = erm.judge_stream(QUESTION.problem, models[:3], TRAIN, edits, (0, 26, 104))
+    np.testing.assert_allclose(uneven.risk, judged.risk[np.array([0, 1, 4])], rtol=1e-5)
 
 
 def test_questions_with_one_plan_are_run_once_and_refused_ones_are_not():
