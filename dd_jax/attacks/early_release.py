@@ -201,6 +201,7 @@ def attack(key: Array, settings: EarlySettings) -> AttackResult:
         measure(part, plan, problem, writes, settings.seeds, each)
         for part, writes in zip(jax.random.split(key), (SEEN, BLIND), strict=True)
     )
+    rows = tuple(_row(found, claimed) for found in (seen, blind))
     law = seen.exact
     return AttackResult(
         measure="advantage",
@@ -208,8 +209,8 @@ def attack(key: Array, settings: EarlySettings) -> AttackResult:
         bound=math.sqrt(claimed / 2),
         bound_means="Pinsker's √(ε_dd/2) on telling the release from the Gibbs law",
         exact=law.inside - law.inside_gibbs,
-        findings=_findings(seen, blind, claimed, certificate),
-        rows=tuple(_row(found, claimed) for found in (seen, blind)),
+        findings=_findings(seen, blind, rows, claimed, certificate),
+        rows=rows,
         theory={
             "renyi_given_the_edit": law.renyi,
             "renyi_with_the_edit": law.renyi_joint,
@@ -234,7 +235,7 @@ def _row(found: Measured, claimed: float) -> dict:
     )
 
 
-def _findings(seen: Measured, blind: Measured, claimed: float, certificate: Certificate):
+def _findings(seen: Measured, blind: Measured, rows, claimed: float, certificate: Certificate):
     fixed = Claim(
         "where no request depends on a release, the release is within ε_dd of the Gibbs law",
         "dd_jax.plans.Plan.certificate, non-convex",
@@ -265,7 +266,7 @@ def _findings(seen: Measured, blind: Measured, claimed: float, certificate: Cert
         exact_law(
             "the release has the law computed on a grid",
             "dd_jax.oracles.grid.law_after",
-            [_row(found, claimed) for found in (seen, blind)],
+            rows,
             rounding=1e-3,
         ),
     )

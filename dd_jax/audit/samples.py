@@ -15,6 +15,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -131,13 +132,11 @@ def _check_cut(transcript: Transcript, request: int, rows) -> None:
             f"one interaction's (requests, r); cut inside the vmap over seeds."
         )
     checks.whole("request", request, least=1)
-    if rows is not None and not _are_rows(rows):
-        raise InputError(f"row = {rows!r}; give one row of the database, a whole number ≥ 0.")
-
-
-def _are_rows(rows) -> bool:
+    if rows is None:
+        return
     whole = jnp.issubdtype(jnp.result_type(rows), jnp.integer)
-    return whole and not (is_concrete(rows) and np.any(np.asarray(rows) < 0))
+    if not whole or (is_concrete(rows) and np.any(np.asarray(rows) < 0)):
+        raise InputError(f"row = {rows!r}; give one row of the database, a whole number ≥ 0.")
 
 
 class KeptReleases(NamedTuple):
@@ -184,14 +183,9 @@ class Outcome(NamedTuple):
     deleted: Bool[Array, ""]
 
 
-View = PostDeletionView | KeptReleases
-
-
-def _releases(view: View) -> PyTree:
-    return view.releases
-
-
-def one_run(key: Array, stage: Stage, look: Callable[[Any], PyTree] = _releases) -> Outcome:
+def one_run(
+    key: Array, stage: Stage, look: Callable[[Any], PyTree] = attrgetter("releases")
+) -> Outcome:
     """Interact in one world, cut the view, and turn it into an answer on the device.
 
     Args:
@@ -207,18 +201,15 @@ def one_run(key: Array, stage: Stage, look: Callable[[Any], PyTree] = _releases)
         num_requests=stage.num_requests,
         observe=stage.observe,
     )
-    view = _view(transcript, stage)
+    if stage.kept is None:
+        view = PostDeletionView._cut(transcript, stage.request, stage.row)  # pyright: ignore
+    else:
+        deleted = (stage.request == 0) | replaces(transcript, stage.request, stage.row)
+        kept = jax.tree.map(lambda leaf: leaf[np.array(stage.kept)], transcript.releases)
+        view = KeptReleases(_blank_unless(deleted, kept), jnp.asarray(deleted))
     # An edit of a row that does not exist was dropped: nothing was deleted.
     there = stage.row is None or jnp.all(jnp.asarray(stage.row) < num_records(stage.database))
     return Outcome(look(view), view.deleted & there)
-
-
-def _view(transcript: Transcript, stage: Stage) -> View:
-    if stage.kept is None:
-        return PostDeletionView._cut(transcript, stage.request, stage.row)  # pyright: ignore
-    deleted = (stage.request == 0) | replaces(transcript, stage.request, stage.row)
-    kept = jax.tree.map(lambda leaf: leaf[np.array(stage.kept)], transcript.releases)
-    return KeptReleases(_blank_unless(deleted, kept), jnp.asarray(deleted))
 
 
 def trials(trial: Callable[..., Outcome], key: Array, seeds: int, *args, chunk=None) -> PyTree:
@@ -464,16 +455,6 @@ def _moves(leaf: np.ndarray) -> np.ndarray:
     return np.any(leaf != leaf[0], axis=0)
 
 
-def _announce() -> None:
-    """Say that the run was made again in double precision."""
-    warnings.warn(
-        "the releases spread by less than 100 units in the last place of single precision; the "
-        "interactions were run again in double precision.",
-        PrecisionNotice,
-        stacklevel=6,
-    )
-
-
 def _cast(tree: PyTree, dtype) -> PyTree:
     """Floating-point leaves in this precision, the others as they are."""
 
@@ -522,7 +503,12 @@ def _resolved(pair: Pair, again: Callable[..., Pair], database, alternative: Edi
         )
     if not coarse and not moves_again(single, answers):
         return pair
-    _announce()
+    warnings.warn(
+        "the releases spread by less than 100 units in the last place of single precision; the "
+        "interactions were run again in double precision.",
+        PrecisionNotice,
+        stacklevel=5,
+    )
     return double
 
 

@@ -212,7 +212,7 @@ def sample(
     label = f"{setting.name}-{name}"
     # One line before anything is compiled, which takes a while and is silent.
     say(f"{label}: {seeds:,} seeds in each of two worlds …")
-    chunk = min(found.chunk, seeds)
+    chunk = min(found.chunk or seeds, seeds)
     stream = sweeps.Stream(keep.results, label, setting.config, chunk, keep.resume, keep.mesh)
     return found.sample(
         key,
