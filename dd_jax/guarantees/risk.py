@@ -14,7 +14,7 @@ import numpy as np
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import floats
-from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees.convex import Descent, contraction_exponent
 from dd_jax.guarantees.nonconvex import Bounded
 
 _ROUNDING = 1e-14
@@ -86,9 +86,9 @@ def excess_risk_convex(
     spread = _spread(run, dim)
     start = _start_square(run, dim, spread, init_variance)
     shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records)
-    kept, lost = _decay(run.step_size * run.l2, checks.steps("learn_steps", learn_steps))
+    kept, lost = _decay(run, checks.steps("learn_steps", learn_steps))
     distance = np.hypot(np.sqrt(kept) * np.sqrt(start), np.sqrt(lost) * np.sqrt(spread))
-    kept, lost = _decay(run.step_size * run.l2, checks.steps("delete_steps", delete_steps))
+    kept, lost = _decay(run, checks.steps("delete_steps", delete_steps))
     distance = _iterate(distance, kept, lost, shift, spread, checks.steps("request", request))
     return floats.plain(floats.product(0.5, _curvature(run), distance, distance))
 
@@ -104,7 +104,7 @@ def learn_steps_convex(run: Descent, dim, target_excess_risk, init_variance=None
     spread = _spread(run, dim)
     start = _start_square(run, dim, spread, init_variance)
     target = _target_square(target_excess_risk, _curvature(run), spread)
-    return floats.plain(_steps_to(run.step_size * run.l2, start - target, target - spread))
+    return floats.plain(_steps_to(run, start - target, target - spread))
 
 
 @floats.quiet
@@ -121,7 +121,7 @@ def delete_steps_convex(run: Descent, dim, target_excess_risk):
     target = _target_square(target_excess_risk, _curvature(run), spread)
     shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records)
     excess = shift * (2 * np.sqrt(target) + shift)
-    return floats.plain(_steps_to(run.step_size * run.l2, excess, target - spread))
+    return floats.plain(_steps_to(run, excess, target - spread))
 
 
 # --- convex losses: as the paper states it --------------------------------------------------------
@@ -367,10 +367,9 @@ def _start_square(run, dim, spread, init_variance):
     return (checks.positive("lipschitz", run.lipschitz) / run.l2) ** 2 + spread
 
 
-def _decay(pull, num_steps):
-    """(c^(2K), 1 - c^(2K)) for c = 1 - pull, also at c = 0, K = 0 and K = ∞."""
-    log_c = np.log1p(-np.clip(pull, 1e-300, 1))
-    exponent = floats.times(2 * np.maximum(log_c, -1e300), num_steps)
+def _decay(run, num_steps):
+    """(c^(2K), 1 - c^(2K)), also at c = 0, K = 0 and K = ∞."""
+    exponent = 2 * contraction_exponent(run.step_size, run.l2, num_steps)
     return np.exp(exponent), -np.expm1(exponent)
 
 
@@ -411,9 +410,9 @@ def _target_square(target_excess_risk, curvature, spread):
     return square
 
 
-def _steps_to(pull, excess, room):
+def _steps_to(run, excess, room):
     """Least K with c^(2K) ≤ room/(excess + room): 0 if excess ≤ 0, and 1 if c = 0."""
-    rate = -2 * np.log1p(-np.clip(pull, 1e-300, 1))
+    rate = -2 * contraction_exponent(run.step_size, run.l2, 1)
     needed = np.log1p(np.maximum(excess, 0) / room)
     return np.where(excess > 0, np.maximum(np.ceil(needed / rate * (1 - _ROUNDING)), 1), 0)
 

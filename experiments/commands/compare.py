@@ -82,7 +82,7 @@ def main(config: Config) -> int:
     else:
         for name in chosen.data:
             rows = [row for row in found.rows if row.data == name]
-            for title, columns, lines in table.printed(rows):
+            for title, columns, lines, _ in table.printed(rows):
                 print_table(f"{name}: {title}", columns, lines)
             below = (table.footnotes(rows), table.notes(rows), table.left_out(found.left_out, name))
             print("\n".join(line for lines in below for line in lines))

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,6 +32,7 @@ from experiments.compare.measure import (
     Row,
 )
 from experiments.compare.scene import Config
+from experiments.page import Table
 
 CAPTION = (
     "What a request costs, with the accuracy after it, and what three adversaries learn of a "
@@ -54,35 +55,27 @@ def refuted(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-# --- printed --------------------------------------------------------------------------------------
+# --- printed, in at most 80 columns ---------------------------------------------------------------
 
 
-class PrintedTable(NamedTuple):
-    """A table of at most 80 columns of text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple]
-
-
-def printed(rows: Sequence[Row]) -> list[PrintedTable]:
+def printed(rows: Sequence[Row]) -> list[Table]:
     """What each system promises and keeps, what a request costs, what the adversaries get.
 
     The number behind "no claim" is that of its reason in `footnotes`.
     """
     reasons = _missing_claims(rows)
     return [
-        PrintedTable(
+        Table(
             "promised, and kept to do so",
             ("system", "notion", "ε, δ", "private\nrest", "secret\nbytes"),
             [_promised(row) for row in rows],
         ),
-        PrintedTable(
+        Table(
             "a request, and the model after it",
             ("system", "gradients", "Hess.", "ms", "ratio", "excess\nrisk", "accu-\nracy"),
             [_cost(row) for row in rows],
         ),
-        PrintedTable(
+        Table(
             "advantage against the deleted record",
             ("system", "(a) 1 release", "(b) many", "(c) adaptive"),
             [(_label(row), *(_cell(row, place, reasons) for place in range(3))) for row in rows],

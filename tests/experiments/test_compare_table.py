@@ -135,7 +135,7 @@ def test_json_text_reads_back_with_reasons(rows):
 
 
 def test_printed_tables_have_their_columns(rows):
-    for _, columns, lines in table.printed(rows):
+    for _, columns, lines, _ in table.printed(rows):
         assert all(len(line) == len(columns) for line in lines)
     assert "θ = 0 names no class" in table.notes(rows)[1]
     marked = table.printed([make_row(rows[0], 0.5, (0.4, None, None))])[2].rows[0]
@@ -151,7 +151,7 @@ def test_tables_fit_into_eighty_columns(rows):
     wide = dataclasses.replace(
         make_row(rows[0], -0.25, (0.4, None, None)), system="perturbed-gd-stateless-best"
     )
-    for _, columns, lines in table.printed([wide]):
+    for _, columns, lines, _ in table.printed([wide]):
         widest = [
             max(len(part) for part in (*head.split("\n"), *str(cell).split("\n")))
             for head, cell in zip(columns, lines[0], strict=True)
