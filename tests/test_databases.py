@@ -9,7 +9,7 @@ import pytest
 from problems import CATALOGUE, signed
 
 import dd_jax as dd
-from dd_jax import databases, erm
+from dd_jax import databases, erm, types
 from dd_jax.noisy_gd import Schedule, mechanism
 
 LOSS = dd.losses.logistic()
@@ -207,6 +207,33 @@ def test_the_host_loop_keeps_every_edit_of_a_compact_database(targets):
 
     curator, _ = dd.drive(jax.random.key(0), CURATOR, respond, compact, num_requests=3)
     equal(dd.expand(curator.database), functools.reduce(dd.apply_edit, edits, plain))
+
+
+def test_empty_slots_of_an_overlay_count_nothing():
+    """For a loss to which a blank record says something."""
+    case = CATALOGUE["squared-intercept"]
+    rows = case.make(9, 3, 0, jnp.float32)
+    problem, params = dd.Problem(case.loss, 0.1), jnp.ones(4)
+    found = erm.gradient(problem, params, databases.overlay(rows, 3))
+    np.testing.assert_allclose(found, erm.gradient(problem, params, rows), rtol=1e-6)
+
+
+def test_what_lies_in_slots_is_checked_too():
+    rows = jnp.ones((3, 2))
+    written = databases.overlay(rows, 2).write(dd.replacement([1], jnp.full((1, 2), jnp.inf)))
+    databases.check(types.ANY_RECORD, databases.overlay(rows, 2))
+    with pytest.raises(dd.InputError, match="NaN or infinity"):
+        databases.check(types.ANY_RECORD, written)
+
+
+def test_records_in_slots_are_counted_where_they_lie_outside_the_domain():
+    domain = dd.losses.feature_domain(1.0)
+    written = databases.overlay(jnp.array([[0.5], [3.0], [0.1]]), 2).write(
+        dd.replacement([0], jnp.array([[2.0]]))
+    )
+    inside, outside = databases.project(domain, written)
+    assert outside == 2
+    np.testing.assert_allclose(databases.expand(inside), [[1.0], [1.0], [0.1]], rtol=1e-6)
 
 
 def test_only_plain_rows_are_compressed():

@@ -246,6 +246,16 @@ def test_chunks_have_1024_rows_where_nobody_says_otherwise():
     assert max(seen) == 1024
 
 
+def test_a_sum_of_another_shape_than_the_model_is_refused():
+    case = CATALOGUE["network"]
+    rows = case.make(6, 3, 0, jnp.float32)
+    wrong = dataclasses.replace(
+        case.loss, batch_gradient=lambda params, *rest: jax.tree.map(jnp.sum, params)
+    )
+    with pytest.raises(AssertionError):
+        gradients.clipped_sum(wrong, case.loss.template(rows), rows)
+
+
 @pytest.mark.parametrize("function", [erm.gradient, erm.reference_gradient])
 def test_memory_of_a_loss_without_linear_scores_does_not_grow_with_the_rows(function):
     problem = dd.Problem(dd.losses.bounded_network(hidden=3), 0.1, 0.4)

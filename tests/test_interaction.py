@@ -10,7 +10,7 @@ import pytest
 from problems import deleting, signed
 
 import dd_jax as dd
-from dd_jax import interaction
+from dd_jax import interaction, types
 from dd_jax.keys import tagged
 from dd_jax.noisy_gd import Schedule, mechanism
 from dd_jax.requesters import fixed_stream, stack_edits
@@ -429,6 +429,19 @@ def test_deletion_is_shown_the_database_before_the_edit():
     shown = transcript.releases[2]
     np.testing.assert_array_equal(shown[1], database.label)
     np.testing.assert_array_equal(shown[2], database.label.at[1].set(0.25))
+
+
+def test_an_edit_is_applied_once(monkeypatch):
+    database, applied, apply_edit = signed(6, 4), [], types.Plain.apply_edit
+
+    def counting(self, edit):
+        applied.append(edit)
+        return apply_edit(self, edit)
+
+    state, _ = dd.drive(jax.random.key(0), CURATOR, lambda *request: None, database, num_requests=0)
+    monkeypatch.setattr(types.Plain, "apply_edit", counting)
+    interaction._serve(CURATOR, jax.random.key(1), state, dd.deletion(LOSS, database, [2]))
+    assert len(applied) == 1
 
 
 def test_drive_without_requests_is_learning():

@@ -55,6 +55,15 @@ def test_random_replacement_edits_distinct_rows_with_pool_records():
     assert transcript.rejected.tolist() == [0] * 30
 
 
+def test_random_rows_and_records_have_a_key_each():
+    pool = signed(5, 3, seed=9)
+    rows, records = jax.random.split(jax.random.key(4))
+    _, edit = requesters.random_replacement(12, pool).act(jax.random.key(4), (), None)
+    assert edit.index == jax.random.choice(rows, 12, (1,), replace=False)
+    pick = jax.random.randint(records, (1,), 0, 5)
+    np.testing.assert_array_equal(edit.record.features, pool.features[pick])
+
+
 def test_random_replacement_depends_on_the_key():
     database = signed(12, 3)
     requester = requesters.random_replacement(12, database)

@@ -58,6 +58,14 @@ def test_what_is_loaded_goes_on_as_if_nothing_had_happened(served, form, tmp_pat
     assert before.observed == (0,)
 
 
+def test_a_look_without_a_request_is_remembered(served, tmp_path):
+    _, _, state, transcript = served
+    for looked in (False, True):
+        after = state._replace(looked=jnp.bool_(looked))
+        dd.save(tmp_path / "curator.npz", PLAN, after, transcript)
+        assert bool(dd.load(tmp_path / "curator.npz", PROBLEM)[1].looked) is looked
+
+
 def test_the_file_holds_no_byte_of_a_deleted_record(served, tmp_path):
     database, _, state, transcript = served
     path = tmp_path / "curator.npz"

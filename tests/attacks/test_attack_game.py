@@ -155,6 +155,14 @@ def test_trials_in_which_the_target_stays_are_refused():
     )
 
 
+def test_one_trial_in_which_the_target_stays_is_enough():
+    def trial(key):
+        return Outcome(jnp.zeros(()), jax.random.bernoulli(key))
+
+    with pytest.raises(InputError, match="of 20 interactions the record was not deleted"):
+        trials(trial, jax.random.key(0), 20)
+
+
 def test_membership_compares_neighbouring_databases_with_independent_coins():
     def trial(key, database):
         outcome = play(key, stage()._replace(database=database), first_release)
@@ -174,6 +182,16 @@ def test_the_adversary_has_coins_of_its_own():
 
     first, second = (play(jax.random.key(k), stage(), coin).answer for k in (0, 1))
     assert first != second
+
+
+def test_the_adversary_cannot_play_the_curators_coins():
+    noisy = retraining(lambda key, database: jnp.sum(database) + jax.random.normal(key))
+
+    def replay(key, view):
+        _, again = dd.interact(key, noisy, fixed_stream(STREAM), DATABASE, num_requests=3)
+        return again.releases[2] == view.first
+
+    assert not play(jax.random.key(0), stage()._replace(mechanism=noisy), replay).answer
 
 
 def test_retraining_forgets_its_state(transcript):

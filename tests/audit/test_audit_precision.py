@@ -75,6 +75,32 @@ def test_a_mechanism_that_stays_in_single_precision_is_refused():
         releases(1e-14, curator=rounded)
 
 
+@pytest.mark.parametrize("noise", [1e-12, 0.0])
+def test_a_number_that_stands_still_is_looked_at_in_double_precision(noise):
+    def learn(key, database):
+        return 0.3 * jnp.mean(database) + noise * jax.random.normal(key, (), database.dtype)
+
+    curator = dd.Mechanism(learn, lambda key, before, edit, after, state: learn(key, after))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pair = releases(1e-6, curator=lambda problem, schedule: curator)
+    assert [notice.category for notice in said] == [PrecisionNotice] * (noise > 0)
+    assert pair.present.dtype == (np.float64 if noise else np.float32)
+
+
+def test_one_world_that_is_too_coarse_is_enough():
+    def learn(key, database):
+        return database[0] + 1e-3 * jax.random.normal(key, (1,), database.dtype)
+
+    curator = dd.Mechanism(learn, lambda key, before, edit, after, state: learn(key, after))
+    far = dd.replacement([0], jnp.array([[1e6]]))
+    with pytest.warns(PrecisionNotice):
+        pair = neighbouring_releases(
+            jax.random.key(0), curator, STREAM, DATABASE, far, num_requests=1, seeds=50
+        )
+    assert pair.present.dtype == np.float64
+
+
 def test_what_counts_as_too_coarse():
     rng = np.random.default_rng(0)
     eps = np.finfo(np.float32).eps
