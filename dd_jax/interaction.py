@@ -80,9 +80,11 @@ def interact(
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
     Pure: vmap it over keys, or call it plainly: it is compiled once for a mechanism, a requester,
-    the counts and the shapes. Under a vmap over keys alone the database stays unbatched for
-    as long as the requester's edits do not depend on the key; where they do, `overlay` keeps it
-    unbatched, at the price of i·r more rows in every gradient and n bytes for each key.
+    the counts and the shapes. What these two close over is read then and never again, and what was
+    compiled keeps it, records too, until `jax.clear_caches()`. Under a vmap over keys alone the
+    database stays unbatched for as long as the requester's edits do not depend on the key; where
+    they do, `overlay` keeps it unbatched, at the price of i·r more rows in every gradient and n
+    bytes for each key.
 
     Args:
         key: the interaction's only source of randomness.
@@ -116,23 +118,33 @@ def interact(
         )
     if not isinstance(database, databases.RowShard) and is_concrete(database):
         check_database(database, mechanism)
-    if mesh is not None:
-        serve_split = functools.partial(
-            interact,
-            mechanism=mechanism,
-            requester=requester,
-            num_requests=num_requests,
-            observe=observe,
-        )
-        return sharding.over_rows(serve_split, mesh)(key, database)
-    return _interact(
-        mechanism, requester, num_requests, tuple(observed.tolist()), overlay, key, database
-    )
+    if mesh is not None and not isinstance(database, databases.RowShard):
+        database = sharding.split_rows(database, mesh)
+    if not _is_hashable((mechanism, requester)):
+        # Functions that do not say what they equal: traced every time.
+        run = _whole_interaction if mesh is None else _split_interaction
+    else:
+        run = _interact if mesh is None else _interact_split
+    how = (num_requests, tuple(observed.tolist()), overlay if mesh is None else mesh)
+    return run(mechanism, requester, *how, key, database)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _interact(mechanism, requester, num_requests, observed, overlay, key, database):
-    """`interact`, compiled once for a mechanism, a requester and shapes."""
+def _is_hashable(value) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _split_interaction(mechanism, requester, num_requests, observed, mesh, key, database):
+    """`interact` on a database whose rows are split over a mesh."""
+    fixed = (mechanism, requester, num_requests, observed, False)
+    return sharding.over_rows(functools.partial(_whole_interaction, *fixed), mesh)(key, database)
+
+
+def _whole_interaction(mechanism, requester, num_requests, observed, overlay, key, database):
+    """`interact` where every argument is checked."""
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     memory = requester.init(tagged(key, "requester"))
@@ -155,6 +167,11 @@ def _interact(mechanism, requester, num_requests, observed, overlay, key, databa
     releases = jax.tree.map(lambda a, rest: jnp.concatenate([a[None], rest]), release, releases)
     transcript = _transcript(curator, releases, edits, np.asarray(observed, bool), events, outside)
     return _compacted(curator), transcript
+
+
+# Compiled once for a mechanism, a requester, the counts, the mesh and the shapes.
+_interact = jax.jit(_whole_interaction, static_argnums=(0, 1, 2, 3, 4))
+_interact_split = jax.jit(_split_interaction, static_argnums=(0, 1, 2, 3, 4))
 
 
 def drive(
@@ -350,7 +367,8 @@ def adversary_view(transcript: Transcript, request: int) -> PyTree:
 
 def replaces(transcript: Transcript, request: int, rows) -> Bool[Array, ""]:
     """Whether request i replaced every one of these rows: whether it deleted their records."""
-    edited = transcript.edits.index[request - 1]
+    # A request that was not served replaced nothing; an array would lend it its last row.
+    edited = transcript.edits.index.at[request - 1].get(mode="fill", fill_value=-1)
     return jnp.all(jnp.any(edited[:, None] == jnp.atleast_1d(rows), axis=0))
 
 

@@ -110,7 +110,7 @@ def run(
     numbers = _checked(params, step_size, noise_variance, num_steps)
     if not is_concrete(num_steps):
         return _counted_steps(key, params, database, problem, numbers, first_step, num_steps)
-    fixed = {"num_steps": num_steps, "keep": False}
+    fixed = {"num_steps": int(num_steps), "keep": False}
     return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[0]
 
 
@@ -126,8 +126,10 @@ def trajectory(
     first_step=0,
 ) -> PyTree:
     """The models after 1, 2, …, K steps (leading axis K): entry k - 1 equals a `run` of k steps."""
+    if not is_concrete(num_steps):
+        raise InputError("num_steps is traced, and the models that are kept have a known number.")
     numbers = _checked(params, step_size, noise_variance, num_steps)
-    fixed = {"num_steps": num_steps, "keep": True}
+    fixed = {"num_steps": int(num_steps), "keep": True}
     return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[1]
 
 
@@ -181,6 +183,10 @@ def mechanism(problem: Problem, plan) -> Mechanism:
             cannot run; when it is run, a database, a model or an edit of another size or type than
             planned.
     """
+    _check_schedule(plan)  # before a look at what is kept: 2.0 == 2, and True == 1
+    frozen = getattr(type(plan), "__dataclass_params__", None)
+    if not isinstance(plan, tuple) and not (frozen and frozen.frozen):
+        return _mechanism(problem, plan)  # what may have changed since is made anew
     try:
         # The same object for equal arguments, so that what was compiled for one serves the other.
         return _kept_mechanism(problem, plan)
@@ -194,7 +200,6 @@ def _kept_mechanism(problem: Problem, plan) -> Mechanism:
 
 
 def _mechanism(problem: Problem, plan) -> Mechanism:
-    _check_schedule(plan)
     publish = publish_model
     _check_same_problem(plan, problem)
     if isinstance(plan, Plan):

@@ -1,7 +1,7 @@
 """Update requesters (`dfn:updreq`): fixed, random and adversarial streams, and an adaptive one."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ def fixed_stream(stream: Edit) -> Requester:
             f"stack single edits with dd.requesters.stack_edits."
         )
 
+    stream = _own(stream)
+
     def act(key, memory, observation):
         del key
         edit = jax.tree.map(lambda leaf: leaf[observation.request - 1], stream)
@@ -57,7 +59,7 @@ def deletions(loss: Loss, database: PyTree, rows: Sequence[int]) -> Requester:
 def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> Requester:
     """A non-adaptive requester: r distinct random rows get random records of a public pool."""
     checks.whole("edits_per_request", edits_per_request, least=1, most=n)
-    pool_size = _pool_size(pool)
+    pool, pool_size = _own(pool), _pool_size(pool)
 
     def act(key, memory, observation):
         del observation
@@ -77,7 +79,7 @@ def churn(row: int, pool: PyTree) -> Requester:
     row can do.
     """
     checks.whole("row", row)
-    pool_size = _pool_size(pool)
+    pool, pool_size = _own(pool), _pool_size(pool)
 
     def act(key, memory, observation):
         del key
@@ -86,6 +88,11 @@ def churn(row: int, pool: PyTree) -> Requester:
         return memory, Edit(jnp.full((1,), row, jnp.int32), record)
 
     return Requester(init=lambda key: (), act=act)
+
+
+def _own(tree: Any) -> Any:
+    """The arrays as JAX's own: NumPy's may be changed later, when a program has been compiled."""
+    return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.array(leaf), tree)
 
 
 def _pool_size(pool: PyTree) -> int:
@@ -108,7 +115,7 @@ def largest_loss(loss: Loss, database: PyTree) -> Requester:
     It knows the initial database. Before its first observation it judges by the zero model. Each
     row is deleted at most once; rows are blanked with the loss's null record.
     """
-    n = num_records(database)
+    n, database = num_records(database), _own(database)
     null = null_records(loss, database, 1)
 
     def init(key):

@@ -136,18 +136,17 @@ def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
 
 
 def over_rows(run: Callable, mesh: Mesh) -> Callable:
-    """`run(key, database=…) -> (state, rest)` with the database's rows spread over a mesh.
+    """`run(key, split) -> (state, rest)` on a database whose rows are split over a mesh.
 
     What `run` returns is on every device, but for the state's database, which stays split.
     """
     whole: Any = PartitionSpec()
 
-    def spread_run(key, database):
-        split = database if isinstance(database, RowShard) else split_rows(database, mesh)
+    def spread_run(key, split):
         where = specs_of(split)
         state = {name: where if name == "database" else whole for name in CuratorState._fields}
         split_run = jax.shard_map(
-            lambda key, split: run(key, database=split),
+            run,
             mesh=mesh,
             in_specs=(whole, where),
             out_specs=(CuratorState(**state), whole),

@@ -13,7 +13,7 @@ import numpy as np
 from problems import signed
 
 import dd_jax as dd
-from dd_jax import ensemble, processes, sharding
+from dd_jax import ensemble, interaction, processes, sharding
 
 if len(sys.argv) > 1:  # before any array is made
     jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
@@ -137,12 +137,21 @@ def edited() -> dict:
             differ += [row for row, (a, b) in enumerate(pairs) if (a != b).any()]
         found[form] = {
             "rows differ": differ,
+            "rows counted": int(np.sum(np.asarray(split.weight))),
             "before": before,
             "after": numbers_found(state, rows, 13),
             "others": numbers_found(state, rows, 14),
             "refused": sorted(_refused_without_mesh(state)),
         }
     return found
+
+
+def plain_calls() -> int:
+    """Programs that three plain calls on one mesh need."""
+    mesh, before = sharding.make_mesh(1, 8), interaction._interact_split._cache_size()
+    for number in range(3):
+        dd.interact(jax.random.key(number), CURATOR, FIXED, ROWS, num_requests=2, mesh=mesh)
+    return interaction._interact_split._cache_size() - before
 
 
 def numbers_found(tree, rows, index) -> list[bool]:
@@ -190,6 +199,7 @@ def main() -> None:
         many = ("adaptive", "pairs")
         found = measure({(8, 1): many, (1, 8): (*many, "one", "arms"), (2, 4): many})
         found["edited"] = edited()
+        found["plain calls"] = plain_calls()
         found["per interaction"] = collectives(adaptive, COUNTED, sharding.make_mesh(2, 4))
         print(json.dumps(found))
         return

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import signal
 
@@ -515,6 +516,23 @@ def test_plain_calls_are_traced_once_for_keys_databases_and_equal_plans():
         dd.interact(jax.random.key(seed), curator(), requester, rows, num_requests=2)
     assert interaction._interact._cache_size() == before + 1
     assert made[0] is made[2]
+
+
+def test_a_requester_that_has_no_hash_is_served():
+    @dataclasses.dataclass
+    class Blank:
+        row: int
+
+        def __call__(self, key, memory, observation):
+            return memory, dd.deletion(LOSS, database, [self.row])
+
+    database = signed(6, 4)
+    act = Blank(2)
+    for row in (2, 5):
+        act.row = row
+        requester = dd.Requester(lambda key: (), act)
+        _, seen = dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=1)
+        assert seen.edits.index.tolist() == [[row]]
 
 
 def test_a_stream_of_200_edits_traces_each_function_once():

@@ -53,6 +53,34 @@ def test_a_run_can_be_continued(setting):
     half = noisy_gd.run(key, params, database, problem, num_steps=2, **RUN)
     rest = noisy_gd.run(key, half, database, problem, num_steps=4, first_step=2, **RUN)
     np.testing.assert_allclose(rest, whole, rtol=1e-6)
+    counted = jax.jit(
+        lambda first, steps: noisy_gd.run(
+            key, half, database, problem, num_steps=steps, first_step=first, **RUN
+        )
+    )
+    np.testing.assert_allclose(counted(2, 4), whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [np.int64(3), np.array(3), jnp.int32(3)])
+def test_a_known_number_of_steps_may_be_an_array(setting, steps):
+    problem, params, database = setting
+    ends = [
+        noisy_gd.run(jax.random.key(2), params, database, problem, num_steps=number, **RUN)
+        for number in (3, steps)
+    ]
+    np.testing.assert_array_equal(*ends)
+    path = noisy_gd.trajectory(jax.random.key(2), params, database, problem, num_steps=steps, **RUN)
+    assert path.shape == (3, 4)
+
+
+def test_a_trajectory_has_a_known_number_of_models(setting):
+    problem, params, database = setting
+    with pytest.raises(dd.InputError, match="num_steps is traced"):
+        jax.jit(
+            lambda steps: noisy_gd.trajectory(
+                jax.random.key(2), params, database, problem, num_steps=steps, **RUN
+            )
+        )(3)
 
 
 def test_no_steps_change_nothing_and_negative_steps_are_refused(setting):
@@ -199,6 +227,27 @@ BAD_SCHEDULES = [
 def test_schedules_that_cannot_be_run_are_refused(schedule, message):
     with pytest.raises(dd.InputError, match=message):
         noisy_gd.mechanism(PLANNED, schedule)
+
+
+def test_what_equals_a_kept_schedule_is_refused_all_the_same():
+    kept = Schedule(0.5, 1e-3, 1.0, 2, 1)
+    assert noisy_gd.mechanism(PLANNED, kept) is noisy_gd.mechanism(PLANNED, Schedule(*kept))
+    for wrong in (kept._replace(learn_steps=2.0), kept._replace(delete_steps=True)):
+        assert wrong == kept
+        with pytest.raises(dd.InputError, match="whole number"):
+            noisy_gd.mechanism(PLANNED, wrong)
+
+
+def test_numbers_that_may_change_make_a_mechanism_anew():
+    class Numbers:
+        step_size, noise_variance, init_variance, learn_steps, delete_steps = 0.5, 1e-3, 1.0, 2, 1
+
+    numbers, database, key = Numbers(), signed(6, 3), jax.random.key(0)
+    noisy_gd.mechanism(PLANNED, numbers).learn(key, database)
+    numbers.step_size, numbers.learn_steps = 0.1, 5
+    changed = noisy_gd.mechanism(PLANNED, numbers).learn(key, database)
+    fresh = noisy_gd.mechanism(PLANNED, Schedule.of(numbers)).learn(key, database)
+    np.testing.assert_array_equal(changed, fresh)
 
 
 def test_leaves_of_a_model_draw_independent_noise():

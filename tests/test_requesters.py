@@ -31,6 +31,15 @@ def test_deletions_blank_their_rows_in_turn():
     assert gone.tolist() == [1, 4]
 
 
+def test_a_stream_of_numpy_arrays_is_kept_as_it_was():
+    database = signed(6, 3)
+    index = np.array([[4], [1]], np.int32)
+    record = dd.Labelled(np.zeros((2, 1, 3), np.float32), np.ones((2, 1), np.float32))
+    requester = requesters.fixed_stream(dd.Edit(index, record))
+    index[:] = 0
+    assert served(requester, database, 2)[1].edits.index.tolist() == [[4], [1]]
+
+
 def test_random_replacement_edits_distinct_rows_with_pool_records():
     database, pool = signed(12, 3), signed(5, 3, seed=9)
     _, transcript = served(

@@ -73,7 +73,7 @@ def test_the_file_holds_no_byte_of_a_deleted_record(served, tmp_path):
 
 
 def test_a_state_and_transcripts_that_do_not_belong_together_are_refused(served, tmp_path):
-    _, _, state, transcript = served
+    database, respond, state, transcript = served
     path = tmp_path / "curator.npz"
     other = dd.plan_convex(PROBLEM, n=N, dim=4, order=2, eps_dp=2.0, eps_dd=0.1)
     with pytest.raises(dd.InputError, match="another plan"):
@@ -81,6 +81,9 @@ def test_a_state_and_transcripts_that_do_not_belong_together_are_refused(served,
     for transcripts in ((), (transcript, transcript)):
         with pytest.raises(dd.InputError, match="transcripts"):
             dd.save(path, PLAN, state, *transcripts)
+    _, stranger = dd.drive(jax.random.key(1), CURATOR, respond, database, num_requests=2)
+    with pytest.raises(dd.InputError, match="another curator"):
+        dd.save(path, PLAN, state, stranger)
     assert not path.exists()
     dd.save(path, PLAN, state, transcript)
     with pytest.raises(dd.CertificateRefused):

@@ -46,10 +46,15 @@ def test_an_interaction_adds_one_sum_at_its_start(meshes):
 def test_edits_replace_split_rows_where_they_lie_and_nothing_of_them_is_left(meshes, form):
     found = meshes["edited"][form]
     assert found["rows differ"] == []
+    assert found["rows counted"] == 31
     assert all(found["before"])
     assert not any(found["after"])
     assert all(found["others"])
     assert found["refused"] == ["drive", "expand", "resume"]
+
+
+def test_plain_calls_on_one_mesh_are_one_program(meshes):
+    assert meshes["plain calls"] == 1
 
 
 @pytest.mark.parametrize(("mesh", "rows"), [("8x1", 21), ("1x8", 3), ("2x4", 6)])

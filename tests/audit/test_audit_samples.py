@@ -7,7 +7,16 @@ import pytest
 
 import dd_jax as dd
 from dd_jax.audit import neighbouring_releases, one_release
-from dd_jax.audit.samples import _trial, always, check_seeds, flatten, paired, split
+from dd_jax.audit.samples import (
+    Stage,
+    _trial,
+    always,
+    check_seeds,
+    flatten,
+    one_run,
+    paired,
+    split,
+)
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.requesters import fixed_stream
@@ -138,6 +147,16 @@ def test_several_rows_must_all_be_deleted():
         "in 6 of 6 interactions the record was not deleted at the stated request; "
         "name the request that replaces its row."
     )
+
+
+@pytest.mark.parametrize(
+    ("request_number", "deleted"), [(0, True), (1, False), (2, True), (4, False)]
+)
+def test_releases_kept_by_number_are_blank_unless_the_request_deletes(request_number, deleted):
+    stage = Stage(TOTAL, STREAM, DATABASE, 0, request_number, 3, kept=(0, 3))
+    outcome = one_run(jax.random.clone(KEY), stage)
+    assert bool(outcome.deleted) is deleted
+    np.testing.assert_array_equal(outcome.answer, [111, 300] if deleted else [0, 0])
 
 
 @pytest.mark.parametrize("request_number", [0, 4])
