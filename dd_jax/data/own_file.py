@@ -450,7 +450,7 @@ def _table(path: Path, file, label: str, drop: Sequence[str], delimiter: str | N
         values.extend(math.nan if number is None else number for number in numbers)
         if labels[-1].lower() in NO_LABEL:
             defects.missing.append(f"{row}, label {label!r}")
-        if None in numbers or not math.isfinite(sum(numbers)):
+        if None in numbers or not math.isfinite(sum(filter(None, numbers))):
             defects.note(row, [(header[i], fields[i].strip()) for i in columns])
     if not labels:
         raise InputError(f"{path} holds a header and no records; give at least two.")
