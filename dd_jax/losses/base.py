@@ -142,7 +142,8 @@ def custom(
     printed in every certificate as declared by the user, because nothing here can prove them.
 
     Args:
-        value: ℓ, `(params, record) -> scalar`.
+        value: ℓ, `(params, record) -> scalar`; a pure function. Programs that were compiled for it
+            are used again, so a global that it reads must not change.
         template: `database -> params` of zeros.
         name: what messages and certificates call it.
         convex: whether ℓ(·; x) is convex for every record of the domain.
