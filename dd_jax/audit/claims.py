@@ -8,6 +8,7 @@ Host-side, no JAX.
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -78,7 +79,7 @@ def _gaussian(mu: float | None, to_claim: Callable[[float], float], route: str) 
 
 
 @dataclass(frozen=True)
-class NumericClaim(Claim):
+class NumericClaim(Claim, ABC):
     """A claim that states a number; the words of a `Claim` follow from it.
 
     Attributes:
@@ -111,16 +112,16 @@ class NumericClaim(Claim):
         for name, value in derived.items():  # the way to set what a frozen dataclass derives
             object.__setattr__(self, name, value)
 
+    @abstractmethod
     def _stated(self) -> tuple[Any, str]:
         """The claimed number, once everything stated was checked, and its unit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gates(self) -> dict[str, Gate]:
         """The gates that are sound for it, the one that sees most first.
 
         No gate is listed for a claim that does not imply its ceiling.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
