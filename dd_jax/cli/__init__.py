@@ -22,12 +22,14 @@ class Program(NamedTuple):
         name: what a person types. summary: what it is for, in one sentence.
         package: the package that has a module for each command.
         commands: the commands, with one line about each.
+        elsewhere: commands of another program that people look for here: what to type instead.
     """
 
     name: str
     summary: str
     package: str
     commands: Mapping[str, str]
+    elsewhere: Mapping[str, str] = {}
 
 
 COMMANDS = {
@@ -38,7 +40,13 @@ COMMANDS = {
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
 }
-DD_JAX = Program("dd-jax", "Certified data deletion in JAX.", "dd_jax.cli", COMMANDS)
+DD_JAX = Program(
+    "dd-jax",
+    "Certified data deletion in JAX.",
+    "dd_jax.cli",
+    COMMANDS,
+    {name: f"python -m experiments {name}" for name in ("bench", "compare", "report")},
+)
 
 FOR_ALL = f"""Every command takes {compile_cache.FLAG}:
 compile anew, and keep no compiled programs. The environment variable {compile_cache.VARIABLE}
@@ -57,11 +65,10 @@ def main(arguments: Sequence[str] | None = None, program: Program = DD_JAX) -> i
         return 0
     name, *options = arguments
     if name not in program.commands:
-        print(
-            f"{program.name}: no command {name!r}; choose one of "
-            f"{', '.join(sorted(program.commands))}.",
-            file=sys.stderr,
-        )
+        remedy = f"choose one of {', '.join(sorted(program.commands))}"
+        if name in program.elsewhere:
+            remedy = f"from a checkout, run `{program.elsewhere[name]}`"
+        print(f"{program.name}: no command {name!r}; {remedy}.", file=sys.stderr)
         return BAD_INPUT
     return reported(f"{program.name} {name}", lambda: _run(program, name, options))
 
