@@ -1,5 +1,6 @@
 """Convex bounds: golden values, the linear loss's exact law, dp_accounting, and inverses."""
 
+import itertools
 from dataclasses import replace
 
 import dp_accounting
@@ -127,7 +128,7 @@ def test_linear_cases_are_ordered_and_the_optimum_is_attained():
         [supremum[strict], *(bound(run, delete) for bound in DELETION[1:])],
     )
     for chain in chains:
-        for smaller, larger in zip(chain, chain[1:], strict=False):
+        for smaller, larger in itertools.pairwise(chain):
             assert np.all(smaller <= larger * UP)
     assert np.all(private[strict] <= convex.privacy_lipschitz(run, present) * UP)
 
