@@ -15,7 +15,7 @@ CONFIG = clipping.Config(requests=(0, 1), seeds=400)
 def results():
     """The twin is not run: what is known of it is put in its place."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clipping, "KINDS", {"no GLM": False})
+        patch.setattr(clipping, "KINDS", {"not a GLM": False})
         found = clipping.compute(CONFIG, Runner())
     return found | _twin(CONFIG.plan())
 
@@ -27,7 +27,7 @@ def _twin(plan):
 
 def test_nothing_pulls_back_along_the_axis_unless_the_loss_is_a_glm(results):
     middle = np.abs(results["GLM where"]) < 0.05
-    for name, slope in (("no GLM", 0.0), ("GLM", float(results["l2"]))):
+    for name, slope in (("not a GLM", 0.0), ("GLM", float(results["l2"]))):
         where, along = results[f"{name} where"][middle], results[f"{name} field"][middle]
         found = np.polyfit(where, along, 1)[0]
         assert found == pytest.approx(slope, abs=0.02 * float(results["l2"]))
@@ -49,14 +49,14 @@ def test_bounds_are_the_budgets_and_the_sum_over_steps(results):
 
 
 def test_samples_are_beyond_the_papers_certificate_and_within_ours(results):
-    proved = results["no GLM proved"]
+    proved = results["not a GLM proved"]
     assert np.all(proved > results["paper"])
     assert np.all(proved < results["linearised"])
     against, slopes = clipping.tables(CONFIG, results)
     assert [row[5] for row in against.rows] == ["consistent"] * 4
     assert [row[7] for row in against.rows] == ["refuted"] * 2 + ["consistent"] * 2
     assert [row[-1] for row in slopes.rows] == [True, False]
-    wrong = results | {"no GLM proved": np.full(2, 99.0), "GLM proved": np.ones(2)}
+    wrong = results | {"not a GLM proved": np.full(2, 99.0), "GLM proved": np.ones(2)}
     against, _ = clipping.tables(CONFIG, wrong)
     assert [row[5] for row in against.rows] == ["refuted"] * 4
 
@@ -67,5 +67,5 @@ def test_the_picture_leaves_out_what_is_not_shown(results):
         [np.array(line.get_data()) for line in axes.lines if line.get_marker() == "^"]
         for axes in (skew, twin)
     )
-    np.testing.assert_array_equal(shown, [[results["steps"], results["no GLM proved"]]])
+    np.testing.assert_array_equal(shown, [[results["steps"], results["not a GLM proved"]]])
     assert nothing[0].shape == (2, 0)
