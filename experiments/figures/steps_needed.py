@@ -82,7 +82,7 @@ class Budget(NamedTuple):
 
     @property
     def linear(self) -> tuple[float, float, float]:
-        """Budgets (q, ε_dp, ε_dd) for bounds linear in q; `rem:renyi_onesided` turns (ε, δ) into them."""
+        """Rényi budgets (q, ε_dp, ε_dd); (ε, δ) is converted by `rem:renyi_onesided`."""
         if self.delta is None:
             assert self.order is not None
             return self.order, self.eps_dp, self.eps_dd
