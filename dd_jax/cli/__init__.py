@@ -1,4 +1,4 @@
-"""The command line, `dd-jax`: one module per command, imported only when it is asked for.
+"""The command line, `dd-jax`: one module per command, imported only when it is used.
 
 A command module has a frozen dataclass `Config` (its fields are the options, its docstring the
 help) and `main(config) -> int`. Exit statuses: see `output`. `python -m experiments` is another
@@ -34,9 +34,9 @@ class Program(NamedTuple):
 
 COMMANDS = {
     "attack": "a violation as a program: success, exact interval, theory and the claim it refutes",
-    "audit": "what samples say of a certificate: audited, exact and certified side by side",
-    "data": "what data there are, and the pinned fetcher",
-    "plan": "budgets to step size, noise and steps, with the certificate of what they give",
+    "audit": "what samples say about a certificate: audited, exact and certified side by side",
+    "data": "list the data sets, and download those that are not part of the package",
+    "plan": "turn budgets into a step size, noise and steps, and print the certificate",
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
 }
@@ -86,7 +86,7 @@ def _usage(program: Program) -> str:
 
 
 def _run(program: Program, name: str, options: list[str]) -> int:
-    from dd_jax.cli.options import parse  # the parser is loaded once a command is asked for
+    from dd_jax.cli.options import parse  # the parser is loaded only when a command runs
 
     command = importlib.import_module(f"{program.package}.{name}")
     label = f"{program.name} {name}"
@@ -105,7 +105,7 @@ def entry(program: Program = DD_JAX) -> None:
         status = main(program=program)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nothing can be written any more; spare the interpreter's own flush at exit.
+        # Nothing can be written any more. The interpreter flushes at exit, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)

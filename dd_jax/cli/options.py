@@ -20,7 +20,7 @@ from dd_jax.errors import InputError
 Switch = tyro.conf.FlagCreatePairsOff[bool]
 """An option without a value."""
 
-# JAX folds a seed into 32 bits; larger ones would repeat smaller ones.
+# JAX keeps 32 bits of a seed, so that a larger seed would repeat the noise of a smaller one.
 MOST_SEED = 2**32 - 1
 
 
@@ -49,7 +49,7 @@ def require_folder(option: str, folder: Path) -> None:
 
 
 def parse(label: str, kind: type, options: list[str]) -> Any:
-    """The options as a `Config`; what the parser has to say of bad ones is cut to one line."""
+    """The options as a `Config`; a message of the parser is shortened to one line."""
     _refuse_repeats(options)
     said = io.StringIO()
     try:
@@ -67,7 +67,7 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
 
 
 def _refuse_empty(config: Any, options: list[str]) -> None:
-    """An option for several values that was given none: its default would be taken in silence."""
+    """Refuse an option for several values that has none: the default would be used silently."""
     typed = {option.replace("_", "-") for option in options}
     for field in dataclasses.fields(config):
         if getattr(config, field.name) == () and flag(field.name) in typed:
@@ -75,7 +75,7 @@ def _refuse_empty(config: Any, options: list[str]) -> None:
 
 
 def _refuse_repeats(options: list[str]) -> None:
-    """The parser keeps the last of an option's values, without a word about the others."""
+    """Refuse an option given twice: the parser would silently keep the last value."""
     seen = set()
     for option in options:
         # As the parser reads them: --l2=1, --eps_dd for --eps-dd, --no-save beside --save.
@@ -103,8 +103,8 @@ def _first_sentence(box: str) -> str:
     return said
 
 
-# What the parser says of missing options, and of a value of the wrong kind: for an option that
-# needs a number, for one that may be left out, and for one with a list of choices.
+# The parser's messages about missing options, and about a value of the wrong kind: for an option
+# that needs a number, for one that may be left out, and for one with a list of choices.
 _MISSING = re.compile(r"(--[\w-]+) [A-Z{]")
 _NO_NUMBER = re.compile(
     r"Error parsing (--[\w-]+): (?:invalid literal for (int)|could not convert string to (float))"
