@@ -9,7 +9,6 @@ from scipy import stats
 from dd_jax.attacks import against_noisy_gd as against
 from dd_jax.attacks import find
 from dd_jax.ensemble import Pair
-from dd_jax.errors import InputError
 from dd_jax.interaction import Observation
 from dd_jax.intervals import advantage
 
@@ -181,16 +180,3 @@ def _half_the_noise_would_count_against_us():
     assert weak.estimates["re-encoding"].low > weak.certified
     # The shadow test, on the loss without a closed form, has learned something too.
     assert weak.estimates[against.SHADOW].low > 0.1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n": 4}, "n = 4 is not a whole number from 5 to 1000; give one."),
-        ({"seeds": 3}, "seeds = 3 is not a whole number ≥ 4; give one."),
-    ],
-)
-def test_refusals(parameters, message):
-    with pytest.raises(InputError) as error:
-        find("noisy-gd").run(jax.random.key(0), **parameters)
-    assert str(error.value) == message

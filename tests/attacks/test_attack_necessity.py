@@ -17,7 +17,6 @@ from dd_jax.attacks.necessity import (
     mechanism,
     noise_scale,
 )
-from dd_jax.errors import InputError
 from dd_jax.guarantees import inference
 from dd_jax.intervals import Estimate, advantage
 
@@ -174,18 +173,3 @@ def test_what_is_measured_decides_every_claim():
 def test_the_exact_advantage_never_implies_more_than_the_certified_epsilon(order, epsilon):
     learner = exact(RETRAINS, 10, noise_scale(10, order, epsilon)).learner
     assert inference.deletion_necessary(order, learner) <= epsilon
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n": 1}, "n = 1 is not a whole number from 2 to 1000; give one."),
-        ({"n": 100_000}, "n = 100000 is not a whole number from 2 to 1000; give one."),
-        ({"epsilon": 0.0}, "epsilon = 0.0 is not a positive finite number; give epsilon > 0."),
-        ({"order": 1.0}, "order = 1.0 is not a Rényi order; give a finite order > 1."),
-    ],
-)
-def test_refusals(parameters, message):
-    with pytest.raises(InputError) as error:
-        find("necessity").run(jax.random.key(0), **parameters)
-    assert str(error.value) == message
