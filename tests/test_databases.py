@@ -193,7 +193,7 @@ def test_the_host_loop_serves_counted_rows():
     np.testing.assert_allclose(run[0].releases, run[1].releases, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:replaced by what it held already")
+@pytest.mark.filterwarnings("ignore:replaced by")
 @pytest.mark.parametrize("targets", [[[1], [5], [2]], [[1, 4], [5, 1], [2, 7]]])
 def test_the_host_loop_keeps_every_edit_of_a_compact_database(targets):
     """A later deletion does not undo an earlier one."""
@@ -412,7 +412,7 @@ def loop(database, targets):
     )[0]
 
 
-@pytest.mark.filterwarnings("ignore:replaced by what it held already")
+@pytest.mark.filterwarnings("ignore:replaced by")
 @pytest.mark.parametrize("make", [lambda rows: rows, *FORMS.values()], ids=["plain", *FORMS])
 @pytest.mark.parametrize("serve", ["overlay", "jit", "loop"])
 def test_a_state_holds_nothing_of_a_deleted_record(make, serve):
