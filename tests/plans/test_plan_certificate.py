@@ -280,7 +280,7 @@ def test_altered_settings_get_their_own_certificate(name, monkeypatch):
     assert weaker.eps_dd > honest.eps_dd * 1.1
     assert weaker.eps_dp != plan.eps_dp_asked
     if plan.kind == "convex":
-        assert warned(weaker, "asked for")
+        assert warned(weaker, "requested")
         shorter = dataclasses.replace(plan, delete_steps=plan.delete_steps - 1).certificate()
         assert shorter.eps_dd > honest.eps_dd
 
