@@ -68,7 +68,7 @@ class PostDeletionView:
 
     def __init_subclass__(cls, **options):
         raise InputError(
-            "a PostDeletionView cannot be subclassed, because a subclass could carry more; "
+            "a PostDeletionView has no subclasses, because one could carry more; "
             "use the view that cut returns."
         )
 
@@ -276,7 +276,7 @@ def _answers(*outcomes: Outcome) -> list[PyTree]:
     if not deleted.all():
         raise InputError(
             f"in {np.sum(~deleted)} of {deleted.size} interactions the record was not deleted at "
-            f"the stated request; give the request that replaces its row."
+            f"the stated request; name the request that replaces its row."
         )
     return [jax.tree.map(np.asarray, outcome.answer) for outcome in outcomes]
 
