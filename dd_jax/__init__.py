@@ -1,7 +1,7 @@
 """dd_jax: certified data deletion in JAX.
 
-`import dd_jax as dd` exposes every public name below. Names are resolved on first use, so that
-host-side accounting (`dd_jax.guarantees`, `dd_jax.plans`) never pays for, or depends on, JAX.
+After `import dd_jax as dd` every public name below is available. Names are resolved on first use,
+so that host-side accounting (`dd_jax.guarantees`, `dd_jax.plans`) does not import JAX.
 """
 
 import importlib
@@ -116,7 +116,7 @@ __all__ = [*_SUBMODULES, *_NAMES]
 
 
 def __getattr__(name: str):
-    """Import a public name the first time it is asked for (PEP 562)."""
+    """Import a public name when it is first used (PEP 562)."""
     if name in _SUBMODULES:
         return importlib.import_module(f"dd_jax.{name}")
     if name in _NAMES:

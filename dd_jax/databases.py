@@ -1,17 +1,18 @@
-"""Databases in other forms than one row per record, with the same meaning.
+"""Forms of a database other than one row per record, with the same meaning.
 
     Counted     distinct records with multiplicities: a step costs their number, not n
     Overlay     a shared database and the rows that edits replaced in it
     RowShard    the rows that one device of a mesh holds (`dd_jax.sharding`)
 
-In every form a row has the number that the caller gave it. Each form says what it is made of
-(`parts`), and the gradient is a sum over parts.
+In every form a row has the number that the caller gave it. Each form names its parts (`parts`), and
+the gradient is a sum over parts.
 
-Under a vmap over seeds, edits that depend on the seed would copy a plain database for every seed,
-n·d·S numbers; an overlay keeps the base once and carries S·i·r·d numbers for i requests of r rows,
-and n·S bytes that say which rows of the base still count. A replaced row counts exactly 0 times, so
-that not even a rounding of its record reaches a later model. The record itself lies in the base
-until `compact` makes a form without it.
+Under a vmap over S seeds, edits that depend on the seed would copy a plain database for every seed,
+which takes n·d·S numbers. An overlay keeps the base once, with S·i·r·d numbers for i requests of r
+rows, and n·S bytes that say which rows of the base still count. A replaced row counts exactly 0
+times. (Adding its record and subtracting it again would leave a rounding error that depends on the
+record in every later model.) The record itself stays in the base until `compact` makes a form
+without it.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ from dd_jax.types import (
 
 
 def parts(database: PyTree) -> tuple[Part, ...]:
-    """What sums over a database's records are made of."""
+    """The parts that a sum over a database's records runs over."""
     return as_form(database).parts()
 
 
@@ -63,7 +64,7 @@ def rows_of(database: PyTree, index: Any) -> PyTree:
 
 
 def project(domain: Domain, database: PyTree) -> tuple[PyTree, Array]:
-    """Every record moved into the domain, and how many were outside."""
+    """The database with every record moved into the domain, and how many were outside."""
     return as_form(database).project(domain)
 
 
@@ -81,13 +82,14 @@ def check(domain: Domain, database: PyTree) -> None:
 
 
 def compact(database: PyTree) -> PyTree:
-    """The same rows with every edit made, and nothing of the records that were replaced.
+    """The same rows with every edit made, and none of the records that were replaced.
 
-    Plain rows are overwritten; distinct records that no row has any more are blanked, and dropped
-    where their values are known; split rows are overwritten on the device that holds them.
+    Plain rows are overwritten. Distinct records that no row has any more are dropped, or blanked
+    inside jit, where shapes cannot depend on values. Split rows are overwritten on the device that
+    holds them.
 
-    Under a vmap over seeds this is a database for each seed, n·d·S numbers: the compiler leaves it
-    out where nobody uses it.
+    Under a vmap over seeds this makes a database for each seed, n·d·S numbers; the compiler leaves
+    it out where the result is not used.
     """
     return as_form(database).compact()
 
@@ -115,7 +117,7 @@ class Held(Rows):
         return self.holding(record), _count_outside(inside, part)
 
     def apply_edit(self, edit: Edit) -> "Held":
-        """𝒟 ∘ u; the replaced records are gone (`compact`)."""
+        """𝒟 ∘ u; the result holds none of the replaced records (`compact`)."""
         return compact(overlay(self, edit.index.shape[0]).write(edit))
 
 
@@ -129,7 +131,7 @@ class Counted(Held):
     """Distinct records and how often each occurs; build it with `compress` or `counted`.
 
     Rows keep the caller's numbers: the j-th run of equal rows ends before row ends[j] and has
-    record place[j]. (Runs, because one number for each row would be n of them.)
+    record place[j]. Runs are stored because one number for each row would take n numbers.
 
     Attributes:
         record: distinct records, leaves with leading axis m.
@@ -145,7 +147,7 @@ class Counted(Held):
     total: int
 
     def size(self) -> int:
-        """n, the number of records."""
+        """The number n of records."""
         return self.total
 
     def where(self, index: Array) -> Array:
@@ -161,7 +163,7 @@ class Counted(Held):
         return (Part(self.record, self.count),)
 
     def overwritten(self, slots: "Overlay") -> "Counted":
-        """The slots' records are distinct records more; those that no row has are no more."""
+        """Add the slots' records as distinct records; remove those that no row has any more."""
         first = self.count.shape[0]
         number = first + jnp.arange(slots.index.shape[0], dtype=self.place.dtype)
         ends, place = _cut_runs(self.ends, self.place, slots, number)
@@ -178,7 +180,7 @@ def compress(database: PyTree) -> Counted:
     Rows keep their numbers: `expand` gives back the same rows in the same order.
 
     Raises:
-        InputError: the database has no rows, or is in another form already.
+        InputError: the database has no rows, or is not in the plain form.
     """
     if as_form(database).overlaid:
         raise InputError(
@@ -191,9 +193,9 @@ def compress(database: PyTree) -> Counted:
 
 
 def _distinct(record: PyTree, ends: np.ndarray, place: np.ndarray) -> Counted:
-    """The database of these runs: distinct records, in the order of their first rows, whole runs.
+    """The database of these runs, with distinct records in the order of their first rows.
 
-    Records that no row has are left out.
+    Neighbouring runs of the same record become one. Records that no row has are left out.
     """
     some = np.diff(ends, prepend=0) > 0
     ends, place = ends[some], place[some]
@@ -201,7 +203,8 @@ def _distinct(record: PyTree, ends: np.ndarray, place: np.ndarray) -> Counted:
     leaves, structure = jax.tree.flatten(record)
     rows = [np.ascontiguousarray(np.asarray(leaf)[used]) for leaf in leaves]
     raw = np.concatenate([row.reshape(len(used), -1).view(np.uint8) for row in rows], axis=1)
-    # As one value per row: they are told apart by their bytes.
+    # Each row as one value, compared by its bytes: 0.0 and -0.0 stay apart and NaN equals itself,
+    # so that `expand` gives back exactly the same rows.
     values = np.ascontiguousarray(raw).view(np.dtype((np.void, raw.shape[1])))[:, 0]
     _, first, same = np.unique(values, return_index=True, return_inverse=True)
     _, first_run, place = np.unique(same[place], return_index=True, return_inverse=True)
@@ -224,7 +227,7 @@ def counted(record: PyTree, count) -> Counted:
     """Records with given multiplicities: record 0 fills the first count[0] rows, and so on.
 
     Raises:
-        InputError: counts that are not one whole number ≥ 0 per record, or whose sum is 0 or too
+        InputError: the counts are not one whole number ≥ 0 per record, or their sum is 0 or too
             large for int32.
     """
     number = np.asarray(count)
@@ -234,7 +237,7 @@ def counted(record: PyTree, count) -> Counted:
             f"count has dtype {number.dtype} and shape {number.shape} for {num_records(record)} "
             f"records; give one whole number ≥ 0 per record, not all zero."
         )
-    total = sum(number.tolist())  # Python's whole numbers do not wrap around
+    total = sum(number.tolist())  # Python's integers do not overflow
     if total > np.iinfo(np.int32).max:
         raise InputError(
             f"the counts sum to {total:,}, too large; give at most {np.iinfo(np.int32).max:,} rows."
@@ -254,11 +257,15 @@ def _of_run(ends: Array, place: Array, index: Array) -> Array:
 
 
 def _cut_runs(ends: Array, place: Array, slots: "Overlay", number: Array) -> tuple[Array, Array]:
-    """The runs with each slot's row as a run of its own, whose record has the slot's number."""
+    """Cut the runs so that each slot's row is a separate run, with that slot's number as record.
+
+    Shapes must not depend on values here, so every slot adds two ends (before and after its row)
+    whether it is written or not; needless cuts make empty runs, which no row is looked up in.
+    """
     total = slots.size()
     row = jnp.where(slots.written, slots.index, total)
     cuts = jnp.sort(jnp.concatenate([ends, row, jnp.minimum(row + 1, total)]))
-    last = cuts - 1  # the last row of a run; a run of no rows is never looked up
+    last = cuts - 1  # the last row of each run
     order = jnp.argsort(row)
     slot = order[jnp.minimum(jnp.searchsorted(row[order], last), len(order) - 1)]
     return cuts, jnp.where(row[slot] == last, number[slot], _of_run(ends, place, last))
@@ -271,14 +278,14 @@ def _cut_runs(ends: Array, place: Array, slots: "Overlay", number: Array) -> tup
 )
 @dataclass(frozen=True)
 class Overlay(Form):
-    """A database that is not touched, and slots for the records that replace some of its rows.
+    """A base that is never changed, and slots for the records that replace some of its rows.
 
     Attributes:
-        base: the database below: plain rows, or a form other than an overlay.
-        left: how often each of the base's records still counts; 0 for a row that was replaced.
-        index: (slots,) rows; of no meaning where nothing was written.
-        record: the records put there.
-        written: (slots,) which slots are in use: the first ones, each for another row.
+        base: the database below: plain rows, or any form other than an overlay.
+        left: how often each record of the base still counts; 0 for a row that was replaced.
+        index: (slots,) the row of each slot; meaningless where nothing was written.
+        record: the record of each slot.
+        written: (slots,) which slots are in use: the first ones, each for a different row.
     """
 
     base: PyTree
@@ -288,7 +295,7 @@ class Overlay(Form):
     written: Array
 
     def size(self) -> int:
-        """n, the number of records."""
+        """The number n of records."""
         return num_records(self.base)
 
     def example(self) -> PyTree:
@@ -296,7 +303,7 @@ class Overlay(Form):
         return records_of(self.base)
 
     def stored(self) -> tuple[PyTree, ...]:
-        """The base's records, and those written over them."""
+        """The base's records, and the records in the slots in use."""
         base = as_form(self.base).stored()
         used = np.flatnonzero(np.asarray(self.written))
         if not used.size:
@@ -310,7 +317,7 @@ class Overlay(Form):
         return jax.tree.map(lambda old, new: _choose(found, new[slot], old), below, self.record)
 
     def parts(self) -> tuple[Part, ...]:
-        """What is left of the base, and the slots in use."""
+        """The rows of the base that still count, and the slots in use."""
         (base,) = parts(self.base)
         return (base._replace(weight=self.left), Part(self.record, self.written))
 
@@ -324,7 +331,7 @@ class Overlay(Form):
         return dataclasses.replace(self, base=below, record=record), outside
 
     def apply_edit(self, edit: Edit) -> "Overlay":
-        """𝒟 ∘ u, in slots of its own; see `compact`."""
+        """𝒟 ∘ u, in slots that are added for it; see `compact`."""
         return overlay(self, edit.index.shape[0]).write(edit)
 
     def serve(self, edit: Edit) -> "Overlay":
@@ -336,13 +343,14 @@ class Overlay(Form):
         return as_form(self.base).overwritten(self)
 
     def write(self, edit: Edit) -> "Overlay":
-        """The edit in free slots, or in those that its rows have already.
+        """Write the edit into free slots, or into the slots that its rows already have.
 
-        Rows out of range or named twice are dropped. In compiled code, where nothing can be raised,
-        a row without a slot would leave the sums all the same.
+        Rows out of range or named twice are dropped. Compiled code cannot raise: there, a row for
+        which no slot is free would leave the sums without a replacement, so the drivers reserve
+        slots for all requests.
 
         Raises:
-            InputError: more rows than there are free slots.
+            InputError: the edit needs more slots than are free.
         """
         check_records_match(self, edit)
         accepted = acceptable_rows(edit.index, self.size())
@@ -355,7 +363,7 @@ class Overlay(Form):
         if is_concrete(beyond) and bool(beyond):
             raise InputError(
                 f"the edit needs more than the overlay's {slots} slots; use dd.apply_edit, which "
-                f"adds its own."
+                f"adds slots."
             )
         slot = jnp.where(accepted, slot, slots)
         nowhere = self.left.shape[0]
@@ -379,7 +387,7 @@ class Overlay(Form):
 
 
 def overlay(database: PyTree, slots: int) -> Overlay:
-    """A database with empty slots over it; an overlay gets them added to those that it has."""
+    """The database with empty slots over it; an overlay gets further slots, it does not nest."""
     if isinstance(database, Overlay):
         empty = overlay(database.base, slots)
         index, record, written = jax.tree.map(
@@ -390,7 +398,8 @@ def overlay(database: PyTree, slots: int) -> Overlay:
         return Overlay(database.base, database.left, index, record, written)
     slots = max(1, slots)
     (base,) = parts(database)
-    # An array of its own, though it begins as the base's weights: a donated step may take both.
+    # A copy, although it starts equal to the base's weights: a donated step takes both arrays, and
+    # the same buffer cannot be donated twice.
     whole = jnp.ones(num_records(database), jnp.int8) if base.weight is None else base.weight
     left = jnp.copy(whole)
     blank = jax.tree.map(
@@ -406,14 +415,14 @@ def overlay(database: PyTree, slots: int) -> Overlay:
 )
 @dataclass(frozen=True)
 class RowShard(Held):
-    """The rows that this device holds of a database split over a mesh axis; inside shard_map only.
+    """The rows that one device holds of a database split over a mesh axis; for use in shard_map.
 
     Plain rows lie in order, the same number on every device, and need no map. Distinct records with
-    multiplicities have the runs of `Counted`, known to every device, whose places say
-    (record of the device) · (number of devices) + device.
+    multiplicities have the runs of `Counted`, known to every device, where each place is
+    (number of the record on its device) · (number of devices) + (number of the device).
 
     Attributes:
-        record: local records. weight: how often each occurs; 0 for what pads a device's share.
+        record: local records. weight: how often each occurs; 0 for the padding of a device's share.
         ends, place: the runs; None for plain rows.
         total: n over all devices (static). axis: name of the mesh axis (static).
     """
@@ -426,7 +435,7 @@ class RowShard(Held):
     axis: str
 
     def size(self) -> int:
-        """n, the number of records over all devices."""
+        """The number n of records over all devices."""
         return self.total
 
     def where(self, index: Array) -> Array:
@@ -452,9 +461,9 @@ class RowShard(Held):
         return (Part(self.record, self.weight, _bound(self.axis)),)
 
     def overwritten(self, slots: "Overlay") -> "RowShard":
-        """Plain rows are overwritten where they lie; new distinct records go to the first device.
+        """Overwrite plain rows where they lie; put new distinct records on the first device.
 
-        The other devices get as many blank ones, since all hold the same number.
+        The other devices get as many blank records, since all must hold the same number.
         """
         if self.ends is None:
             local = dataclasses.replace(slots, index=self.where(slots.index))
@@ -469,13 +478,13 @@ class RowShard(Held):
 
 
 def _bound(axis: str) -> str:
-    """The name of a mesh axis that this code runs on."""
+    """The axis, after a check that this code runs on a mesh that has it."""
     try:
         jax.lax.axis_size(axis)
     except NameError:
         raise InputError(
-            "the database's rows are split over a mesh, and this is not run on it; give the mesh, "
-            "or join the rows with dd.sharding.join_rows."
+            "the database's rows are split over a mesh that this call does not have; give the "
+            "mesh, or join the rows with dd.sharding.join_rows."
         ) from None
     return axis
 

@@ -1,7 +1,7 @@
 """Many seeds at once: output distributions of whole interactions, and neighbouring pairs of them.
 
-Jits on the caller's behalf: a vmap over a chunk of seeds inside, a host loop over chunks outside,
-so that memory is bounded by the chunk and progress can be shown.
+The functions here jit for the caller: a vmap over a chunk of seeds inside, a host loop over chunks
+outside, so that memory is bounded by the chunk and progress can be shown.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from dd_jax.keys import tagged
 from dd_jax.types import Edit, apply_edit, check_edit
 
 DEFAULT_CHUNK = 1024
-# Seeds are folded into the key as 32-bit numbers; beyond them they would repeat.
+# Seeds are folded into the key as 32-bit numbers; larger ones would repeat.
 MOST_SEEDS = 2**32
 
 
@@ -38,9 +38,9 @@ def over_seeds(
 ) -> PyTree:
     """`fn(key_s, *args)` for seeds s = 0 … num_seeds - 1, stacked on a leading axis.
 
-    Seed s gets fold_in(key, s): the numbers are the same for any chunk size (reductions inside `fn`
-    may move by rounding), and a longer run begins with a shorter one. Compiled once per `fn` and
-    shapes: pass what varies between calls through `args`, and reuse the same `fn` object.
+    Seed s gets fold_in(key, s), so the numbers are the same for any chunk size (reductions inside
+    `fn` may differ by rounding), and a longer run begins with a shorter one. Compiled once per `fn`
+    and shapes: pass what varies between calls through `args`, and reuse the same `fn` object.
 
     Args:
         fn: pure function of a key and `args`.
@@ -51,8 +51,8 @@ def over_seeds(
         chunk: seeds per call over all devices; bounds memory. Default 1024.
         mesh: devices to spread the seeds over (`dd_jax.sharding.make_mesh`); rows too, where an
             argument is a database split with `dd_jax.sharding.split_rows`. The numbers are the same
-            for every mesh, up to rounding. Where the mesh spans processes, each of them makes the
-            same call and gets all seeds.
+            for every mesh, up to rounding. Where the mesh spans several processes, each of them
+            makes the same call and gets all seeds.
         progress: called with (seeds done, num_seeds) after each chunk.
     """
     chunk = DEFAULT_CHUNK if chunk is None else chunk
@@ -68,7 +68,8 @@ def over_seeds(
         chunk = sharding.round_up(chunk, mesh)
     parts = []
     for first in range(0, num_seeds, chunk):
-        # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut below.
+        # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut off
+        # below.
         with processes.together():
             part = _one_chunk(fn, chunk, mesh, key, np.uint32(first_seed + first), args)
             parts.append(part if mesh is None else processes.gather(part))
@@ -83,7 +84,7 @@ def over_seeds(
 def program(
     fn: Callable[..., PyTree], key: Array, chunk: int, *args: PyTree, mesh: Mesh | None = None
 ) -> jax.stages.Lowered:
-    """What `over_seeds` hands to the compiler for a chunk of seeds."""
+    """The program that `over_seeds` gives to the compiler for a chunk of seeds."""
     chunk = chunk if mesh is None else sharding.round_up(chunk, mesh)
     return _one_chunk.lower(fn, chunk, mesh, key, np.uint32(0), args)
 
@@ -108,10 +109,14 @@ def _fold_in(key: Array, seed: Array) -> Array:
 
 @functools.lru_cache(maxsize=256)
 def _both_arms(fn: Callable) -> Callable:
-    """`fn` on a database and its neighbour, a batch of two; the same object for the same fn."""
+    """`fn` on a database and its neighbour as a batch of two.
+
+    The cache returns the same object for the same `fn`, so that JAX reuses what it compiled.
+    """
 
     def both(keys, database, edit, args):
-        # The edited rows lie in slots in both arms, and the slots' records are all that differs.
+        # Both arms have the edited rows in slots and differ only in the slots' records, so the base
+        # is not batched.
         slots = overlay(database, edit.index.shape[0])
         old = edit._replace(record=rows_of(database, edit.index))
         present, absent = slots.write(old), slots.write(edit)
@@ -164,11 +169,11 @@ def neighbours(
         edit: the replacement that makes the neighbour (one row for replace-one adjacency).
         noise: "independent" keys in the two arms, as statistical tests need, or "common" keys, so
             that the difference of the arms is the effect of the record alone.
-        shared: run both arms in one batch over the rows that they share, with no second copy of
-            the database; `fn` is then given an `Overlay`, so it may use the database through
-            `dd_jax.erm` and `dd.interact` alone. The same numbers, up to rounding.
-        *args, chunk, mesh, progress: as in `over_seeds`; a chunk counts runs, so where they are
-            shared it holds both arms of half as many seeds.
+        shared: run both arms in one batch over the rows that they share, without a second copy of
+            the database; `fn` then gets an `Overlay`, so it may use the database only through
+            `dd_jax.erm` and `dd.interact`. The numbers are the same, up to rounding.
+        *args, chunk, mesh, progress: as in `over_seeds`. A chunk counts runs, so with `shared` it
+            holds both arms of half as many seeds.
     """
     check_edit(database, edit)
     if noise not in ("independent", "common"):
@@ -183,6 +188,6 @@ def neighbours(
         both = run(_both_arms(fn), keys, num_seeds, database, edit, args)
         return Pair(*(jax.tree.map(lambda leaf, arm=arm: leaf[:, arm], both) for arm in (0, 1)))
     present = run(fn, present_key, num_seeds, database, *args)
-    if isinstance(database, RowShard):  # its rows can be edited only where they lie
+    if isinstance(database, RowShard):  # its rows can be edited only on their devices, in the run
         return Pair(present, run(_after_edit(fn), absent_key, num_seeds, database, edit, *args))
     return Pair(present, run(fn, absent_key, num_seeds, apply_edit(database, edit), *args))

@@ -1,7 +1,7 @@
 """Regularised empirical risk minimisation: ℒ_𝒟(θ) = (1/n) Σ ℓ(θ; x) + (λ/2)‖θ‖² (`eqn:objective`).
 
-The sum of the records' clipped gradients is `dd_jax.gradients`; clipping acts on each of them and
-never on the regulariser.
+The sum of the records' clipped gradients comes from `dd_jax.gradients`. Each record's gradient is
+clipped; the regulariser never is.
 """
 
 import functools
@@ -45,7 +45,7 @@ class Problem:
         l2: λ > 0.
         clip_norm: norm that each record's gradient is clipped to, or None.
         row_chunk: rows per pass of the gradient (static); None chooses them from the shapes
-            (`dd_jax.gradients.chunk_rows`), or 1024 where the loss has no linear scores.
+            (`dd_jax.gradients.chunk_rows`), or takes 1024 where the loss has no linear scores.
     """
 
     loss: Loss
@@ -66,7 +66,7 @@ class Problem:
 
     @property
     def constants(self) -> ProblemConstants:
-        """What accounting needs to know of this problem, as host numbers."""
+        """What accounting needs to know about this problem, as host numbers."""
         if not is_concrete((self.l2, self.clip_norm)):
             raise InputError(
                 "the problem's l2 or clip_norm is traced; read its constants outside jit and vmap."
@@ -78,7 +78,8 @@ class Problem:
 def _check_positive(name: str, value: Any) -> None:
     """Refuse numbers (one, or an array to vmap over) that are not positive and finite.
 
-    Tracers cannot be looked at, and pytree operations build Problems of placeholders.
+    Tracers have no values to check, and pytree operations build Problems whose numbers are
+    placeholders; neither is checked.
     """
     if isinstance(value, str | int | float | np.ndarray | jax.Array) and is_concrete(value):
         checks.positive(name, value)
@@ -110,9 +111,9 @@ def _regularised(summed: Callable, problem: Problem, params: PyTree, database: P
 def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     """ℒ_𝒟(θ), the function that `gradient` is the gradient of.
 
-    Where a convex single-index loss is clipped, that is the Huberised loss φ̃(t) = φ(0) + ∫₀ᵗ
-    clip(φ'); for any other clipped loss no such function need exist (erratum E1) and this is the
-    unclipped objective.
+    Where a convex single-index loss is clipped, this is the objective of the Huberised loss φ̃(t) =
+    φ(0) + ∫₀ᵗ clip(φ'). For any other clipped loss such a function may not exist (erratum E1), and
+    this is the unclipped objective.
     """
     values = sum_over_rows(
         lambda rows, weight: jnp.sum(weighted(_record_values(problem, params, rows), weight)),
@@ -123,7 +124,11 @@ def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
 
 
 def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyTree) -> Array:
-    """ℒ_𝒟(θ) - ℒ_𝒟(θ*), summed record by record so that small differences survive rounding."""
+    """ℒ_𝒟(θ) - ℒ_𝒟(θ*), summed record by record so that small differences survive rounding.
+
+    The difference of two sums would lose all digits below the rounding of ℒ itself. For the same
+    reason ‖θ‖² - ‖θ*‖² is computed as ⟨θ - θ*, θ + θ*⟩.
+    """
 
     def one_chunk(rows, weight):
         difference = _record_values(problem, params, rows) - _record_values(problem, optimum, rows)
@@ -156,8 +161,8 @@ def _record_values(problem: Problem, params, rows) -> Array:
 def huberised_value(scores: LinearScores, t: Array, label: Array, limit: Array) -> Array:
     """φ̃(t) = φ(0) + ∫₀ᵗ clip(φ'(s), ±limit) ds for a convex φ, to rounding.
 
-    φ' is non-decreasing, so between 0 and t it crosses -limit and +limit at most once each; the two
-    points are found by bisection, and the integral is φ between them and linear outside.
+    The slope φ' is non-decreasing, so between 0 and t it crosses -limit and +limit at most once
+    each. The two points are found by bisection; the integral is φ between them and linear outside.
     """
     low, high = jnp.minimum(t, 0), jnp.maximum(t, 0)
     enters = _crossing(scores, label, low, high, -limit)
@@ -168,7 +173,7 @@ def huberised_value(scores: LinearScores, t: Array, label: Array, limit: Array) 
 
 
 def _crossing(scores: LinearScores, label, low, high, level) -> Array:
-    """The point of [low, high] where the non-decreasing slope passes `level` (or the end)."""
+    """The point of [low, high] where the non-decreasing slope passes `level`, or an end."""
 
     def halve(_, bracket):
         left, right = bracket
@@ -176,9 +181,11 @@ def _crossing(scores: LinearScores, label, low, high, level) -> Array:
         below = scores.slope(middle, label) < level
         return jnp.where(below, middle, left), jnp.where(below, right, middle)
 
+    # Each halving gains one bit: as many as a number has, and a few more for a crossing near 0.
     bits = jnp.finfo(low.dtype).nmant + 8
     left, right = jax.lax.fori_loop(0, bits, halve, (low, high))
-    # At an end of the interval the bracket never moved: take the end itself.
+    # Where the slope passes the level outside the interval, bisection only comes close to an end:
+    # take the end itself.
     return jnp.where(
         scores.slope(low, label) >= level,
         low,
@@ -193,7 +200,7 @@ class Minimum(NamedTuple):
         params: θ*.
         gradient_norm: ‖∇ℒ(θ*)‖; the excess risk of θ* is at most its square over 2λ.
         steps: Newton steps taken.
-        converged: whether the gradient is zero up to rounding. Look at it before relying on θ*.
+        converged: whether the gradient is zero up to rounding. Check it before relying on θ*.
     """
 
     params: PyTree
@@ -232,7 +239,9 @@ def minimise(
         direction = jnp.linalg.solve(jacobian(theta), residual)
         candidate = _backtrack(descent, theta, residual, direction)
         candidate_residual = field(candidate)
-        # Far out the objective falls; near the optimum only the gradient still resolves progress.
+        # Far from the optimum the objective falls. Close to it the objective no longer changes
+        # within rounding (it is flat there, the gradient is linear), and only the gradient shows
+        # progress.
         improved = (descent(candidate, theta) > 0) | (_norm(candidate_residual) < _norm(residual))
         theta = jnp.where(improved, candidate, theta)
         residual = jnp.where(improved, candidate_residual, residual)
@@ -240,6 +249,7 @@ def minimise(
 
     carry = (start, field(start), jnp.array(True), jnp.array(0))
     theta, residual, _, steps = jax.lax.while_loop(unfinished, newton, carry)
+    # A mean of n terms and λθ are each rounded to a few units of their size; 100 leaves a margin.
     rounding = 100 * jnp.finfo(theta.dtype).eps * (1 + _norm(theta))
     return Minimum(unravel(theta), _norm(residual), steps, _norm(residual) <= rounding)
 
@@ -253,8 +263,8 @@ def _require_minimisable(problem: Problem) -> None:
         )
     if problem.clip_norm is not None and not constants.single_index:
         raise InputError(
-            f"{constants.name} with clipping descends no function (erratum E1), so it has no "
-            f"minimiser; drop clip_norm to minimise the unclipped objective."
+            f"{constants.name} with clipping is not the gradient of a function (erratum E1), so it "
+            f"has no minimiser; drop clip_norm to minimise the unclipped objective."
         )
 
 
@@ -265,8 +275,8 @@ def _flat_gradient(problem: Problem, unravel: Callable, database: PyTree, theta:
 def _backtrack(descent: Callable, theta: Array, residual: Array, direction: Array) -> Array:
     """The first of the steps 1, 1/2, 1/4, … along the Newton direction with Armijo's decrease.
 
-    ℒ is strongly convex and its generalised Hessian at least λI, so the direction descends and the
-    halving ends. Where the decrease is below rounding the full step is taken as it is.
+    The objective ℒ is strongly convex and its generalised Hessian is at least λI, so the direction
+    descends and the halving ends. Where the decrease is below rounding, the full step is taken.
     """
     slope = jnp.vdot(residual, direction)
     rounding = jnp.finfo(theta.dtype).eps * 10
@@ -287,7 +297,7 @@ def _norm(vector: Array) -> Array:
 
 
 class Judged(NamedTuple):
-    """Releases of a stream, each on the database that it was trained on.
+    """Releases of a stream, each judged on the database that it was trained on.
 
     Attributes:
         risk: excess risk, (judged, k) for k models of each release.
@@ -301,19 +311,22 @@ class Judged(NamedTuple):
 def judge_stream(
     problem: Problem, releases: PyTree, database: PyTree, edits: Edit, judged: Sequence[int]
 ) -> Judged:
-    """Excess risk of releases along a stream of edits; every minimiser is sought from the last.
+    """Excess risk of releases along a stream of edits.
+
+    Each search for a minimiser starts at the last one found.
 
     Args:
         problem: what is minimised.
-        releases: the judged ones, leaves (judged, k, …) with k models (of as many seeds) of each.
-        database: 𝒟_0. edits: of all requests, leading axis requests.
-        judged: the rising numbers of the requests that the releases followed, 0 for learning.
+        releases: the releases to judge, leaves (judged, k, …) with k models (one per seed) of each.
+        database: 𝒟_0. edits: the edits of all requests, with a leading axis of requests.
+        judged: the increasing numbers of the requests that the releases followed; 0 for learning.
     """
     ends = np.asarray(judged)
     begins = np.concatenate([[0], ends[:-1]])
     longest = max(int(np.max(ends - begins)), 1)
     requests = ends[:, None] - 1 - np.arange(longest)[::-1]
-    # Rows out of range are dropped: shorter gaps between releases are filled up with such edits.
+    # A scan needs blocks of equal length: shorter gaps between releases are padded with edits of
+    # row -1, which is out of range and therefore dropped.
     due = jnp.asarray(requests >= begins[:, None]).reshape(*requests.shape, 1)
     blocks = jax.tree.map(lambda leaf: leaf[np.maximum(requests, 0)], edits)
     blocks = blocks._replace(index=jnp.where(due, blocks.index, -1))
@@ -331,8 +344,8 @@ def judge_stream(
 
 
 def accuracy(models: Any, held_out: Labelled) -> Any:
-    """Share of records, labelled ±1, that each linear model gets right; its boundary is wrong.
+    """Share of records, labelled ±1, that each linear model gets right.
 
-    NumPy's arrays give NumPy's, others JAX's.
+    A score of 0 counts as wrong. NumPy arrays give a NumPy result, JAX arrays a JAX result.
     """
     return (models @ held_out.features.T * held_out.label > 0).mean(axis=-1)

@@ -1,10 +1,10 @@
 """The interaction between a curator and an update requester (`alg:interact`).
 
-`interact` is one scan over requests, for requesters written in JAX; `drive` is a host loop around a
-donated jitted step, for requesters that are any Python. Both hold records to the mechanism's
-domain, and both show the requester a release only at the steps named in `observe`: what it
-remembers is then a function of those p releases, its own edits and its own coins, so p-adaptivity
-(`dfn:updreq`) is enforced rather than trusted.
+The function `interact` is one scan over requests, for requesters written in JAX. The function
+`drive` is a host loop around a donated jitted step, for requesters that are any Python code. Both
+hold records to the mechanism's domain, and both show the requester a release only at the steps
+named in `observe`. What a requester remembers is then a function of those p releases, its own edits
+and its own random choices, so p-adaptivity (`dfn:updreq`) is enforced and need not be trusted.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Observation(NamedTuple):
 
 
 class Requester(NamedTuple):
-    """An update requester 𝒬 with a memory of its own.
+    """An update requester 𝒬 with its memory.
 
     Attributes:
         init: `key -> memory`.
@@ -79,33 +79,34 @@ def interact(
 ) -> tuple[CuratorState, Transcript]:
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
-    Pure: vmap it over keys, or call it plainly: it is compiled once for a mechanism, a requester,
-    the counts and the shapes. What these two close over is read then and never again, and what was
-    compiled keeps it, records too, until `jax.clear_caches()`. Under a vmap over keys alone the
-    database stays unbatched for as long as the requester's edits do not depend on the key; where
-    they do, `overlay` keeps it unbatched, at the price of i·r more rows in every gradient and n
-    bytes for each key.
+    Pure: vmap it over keys, or call it without jit: it is compiled once for a mechanism, a
+    requester, the counts and the shapes. Values that the mechanism or the requester close over are
+    read once, at compile time; the compiled program keeps them, records included, until
+    `jax.clear_caches()`. Under a vmap over keys the database is not copied as long as the
+    requester's edits do not depend on the key. Where they do, `overlay` avoids the copies, at the
+    cost of i·r more rows in every gradient and n bytes for each key.
 
     Args:
         key: the interaction's only source of randomness.
         mechanism: the curator (A, Ā, f_pub) and its record domain.
         requester: 𝒬.
-        database: 𝒟_0. Where its values are known it is checked against the domain before anything
-            is computed; inside jit it is projected and counted.
+        database: 𝒟_0. Where its values are known they are checked against the domain before
+            anything is computed; inside jit records outside are projected and counted.
         num_requests: how many requests are served.
         observe: indices s of the releases φ_s that the requester is shown (p = their number).
         overlay: serve edits from an `Overlay` over the database instead of a changed copy of it;
-            the same law, equal up to rounding. For mechanisms that use the database through
-            `dd_jax.erm` alone, as Noisy-GD does. Counted and split databases are always served so.
+            the law is the same, the numbers are equal up to rounding. For mechanisms that use the
+            database only through `dd_jax.erm`, as Noisy-GD does. Counted and split databases are
+            always served in this way.
         mesh: devices that share the rows (the data axis of `dd_jax.sharding.make_mesh`), for one
-            interaction on a database too large for one of them; under jit give it split
-            (`dd_jax.sharding.split_rows`). The final database stays split. For many seeds give the
-            mesh to `dd.over_seeds`.
+            interaction on a database too large for one device; under jit give the database already
+            split (`dd_jax.sharding.split_rows`). The final database stays split. For many seeds
+            give the mesh to `dd.over_seeds` instead.
 
     Returns:
         The curator's final state (model and database) and the transcript. The database holds none
-        of the records that edits replaced (`dd_jax.databases.compact`); under a vmap over keys
-        that is a database for each key, which the compiler leaves out where nobody uses it.
+        of the records that edits replaced (`dd_jax.databases.compact`). Under a vmap over keys this
+        is one database for each key; the compiler leaves it out where the result is not used.
 
     Raises:
         InputError: a record outside the domain, or an observable index out of range.
@@ -113,15 +114,15 @@ def interact(
     observed = _observed_mask(observe, num_requests)
     if requester.max_requests is not None and num_requests > requester.max_requests:
         raise InputError(
-            f"num_requests = {num_requests}, but the requester's stream holds "
-            f"{requester.max_requests}; lengthen the stream or ask for fewer requests."
+            f"num_requests = {num_requests}, but the requester can make only "
+            f"{requester.max_requests}; lengthen its stream or lower num_requests."
         )
     if not isinstance(database, databases.RowShard) and is_concrete(database):
         check_database(database, mechanism)
     if mesh is not None and not isinstance(database, databases.RowShard):
         database = sharding.split_rows(database, mesh)
     if not _is_hashable((mechanism, requester)):
-        # Functions that do not say what they equal: traced every time.
+        # Without a hash JAX cannot look up a compiled program: traced at every call.
         run = _whole_interaction if mesh is None else _split_interaction
     else:
         run = _interact if mesh is None else _interact_split
@@ -144,7 +145,7 @@ def _split_interaction(mechanism, requester, num_requests, observed, mesh, key, 
 
 
 def _whole_interaction(mechanism, requester, num_requests, observed, overlay, key, database):
-    """`interact` where every argument is checked."""
+    """`interact`, after its arguments were checked."""
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     memory = requester.init(tagged(key, "requester"))
@@ -183,28 +184,29 @@ def drive(
     num_requests: int,
     observe: Sequence[int] = (),
 ) -> tuple[CuratorState, Transcript]:
-    """`interact` for a requester that is any Python: a host loop around one donated jitted step.
+    """`interact` for a requester that is any Python code: a host loop around a donated jitted step.
 
     With the same key and edits it makes the same models as `interact` (`alg:interact`). Every edit
-    is checked before it is served. A refused edit leaves nothing half done and nothing served is
-    ever lost: every error, of `respond` and a Ctrl-C too, carries the curator's state and the
-    transcript so far as its attributes `curator` and `transcript`, and `resume` goes on from there.
-    A row that is replaced by what it held already (deleted twice) is warned of at the end.
+    is checked before it is served. A refused edit changes nothing, and no served request is ever
+    lost: every error (also one raised by `respond`, or a Ctrl-C) carries the curator's state and
+    the transcript so far as its attributes `curator` and `transcript`, and `resume` continues from
+    there. At the end a warning names rows that were replaced by the value they already held (rows
+    deleted twice).
 
     Args:
         key: the interaction's only source of randomness.
         mechanism: the curator; reuse the same object to reuse its compiled step.
         respond: `(request, release) -> edit` with release φ_{i-1} at the steps named in `observe`
-            and None otherwise. What it sees is what the certificate counts: do not let it look
-            at releases by another way.
-        database: 𝒟_0; it is copied, never modified. A `Counted` one is served from an `Overlay`
-            with room for all requests, and is a `Counted` one again at the end.
+            and None otherwise. The certificate counts only these: do not let it see releases in
+            any other way.
+        database: 𝒟_0; it is copied, never modified. A `Counted` database is served from an
+            `Overlay` with slots for all requests, and is `Counted` again at the end.
         num_requests: how many requests are served.
         observe: indices of the releases shown to `respond`.
 
     Raises:
         InputError: a record outside the domain, or an observable index out of range.
-        EditRefused: an edit that cannot be applied as asked, or of another size r than the first.
+        EditRefused: an edit that cannot be applied as given, or of another size r than the first.
     """
     observed = _observed_mask(observe, num_requests)
     check_database(database, mechanism)
@@ -223,17 +225,18 @@ def resume(
 ) -> tuple[CuratorState, Transcript]:
     """`drive` for a curator that has learned and served before: from its state, without learning.
 
-    Requests and releases go on being counted where the state stands, here, in `respond` and in
-    `observe`, and their noise with them: a key that served the earlier requests may go on. Two
-    resumes of the SAME state need a fresh key each, or they draw the same noise. A certificate of
-    what happened is made from all transcripts of one curator in their order (`Plan.certify`). The
-    current model is published again as the first release: for a mechanism that publishes with noise
-    the same release under the key that made it, and one more under another key.
+    Requests and releases are numbered on from `state.served`, also in `respond` and in `observe`.
+    The noise of a request depends on the key and this number, so the key of the earlier requests
+    may be used again. Two calls of `resume` with the SAME state need different keys, or they draw
+    the same noise. A certificate of what happened takes all transcripts of one curator in their
+    order (`Plan.certify`). The current model is published again as the first release. For a
+    mechanism that publishes with noise this is the same release if the key is the same, and an
+    additional release under another key.
 
     Args:
         key, mechanism, respond, num_requests: as in `drive`.
         state: the state that `interact`, `drive`, `resume` or `load` returned, or that an error
-            carries; it is copied, never modified.
+            carries. It is copied, never modified.
         observe: indices of the releases shown to `respond`, from `state.served` on.
 
     Raises:
@@ -242,7 +245,7 @@ def resume(
     """
     served = _check_state(mechanism, state)
     observed = _observed_mask(observe, num_requests, served)
-    # What a domain leaves alone stays: the records were brought into it before.
+    # The records are not projected again: the driver that made this state has done so.
     curator = jax.tree.map(jnp.array, state)
     release = jax.jit(mechanism.publish)(_publish_key(key, served), curator.params)
     return _drive(key, mechanism, respond, curator, release, jnp.int32(0), observed)
@@ -251,7 +254,8 @@ def resume(
 def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observed):
     start = curator.database
     served, looked = int(curator.served), bool(curator.looked)
-    # A look that led to no request counts for the next one, whoever makes it.
+    # A release that was shown but not followed by a served request counts as seen by the next
+    # request: the same person may be asking again.
     counted = observed.copy()
     counted[:1] |= looked
     releases, events = [release], []
@@ -277,7 +281,7 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
                     slots = len(observed) * edit.index.shape[0]
                     curator = curator._replace(database=databases.overlay(curator.database, slots))
                 interrupts.hold()
-                # What never changes is not worth an argument of every step.
+                # These never change inside a step; every argument of a jitted call costs time.
                 names = {name: getattr(curator, name) for name in ("plan", "run", "looked")}
                 curator, release, event = _request_step(
                     mechanism, key, curator._replace(**dict.fromkeys(names)), edit
@@ -292,7 +296,8 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
     except BaseException as error:
         error.curator, error.transcript = so_far()  # pyright: ignore
         error.add_note(
-            f"{len(events)} requests were served; this error's curator and transcript hold them."
+            f"{len(events)} requests were served; the error's attributes curator and transcript "
+            f"hold them."
         )
         raise
     _report_unchanged(transcript)
@@ -300,7 +305,7 @@ def _drive(key, mechanism: Mechanism, respond, curator, release, outside, observ
 
 
 def _report_unchanged(transcript: Transcript) -> None:
-    """Say which rows were replaced by what they held already: they had been deleted before."""
+    """Warn of rows that were replaced by the value they already held: they had been deleted."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(transcript.unchanged)]
     found = np.argwhere(np.all(leaves, axis=0)) if leaves[0].size else ()
     if len(found):
@@ -309,14 +314,18 @@ def _report_unchanged(transcript: Transcript) -> None:
         named = [f"row {rows[i, j]} by request {before + i}" for i, j in found[:5]]
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         warnings.warn(
-            f"replaced by what it held already, so that nothing was deleted: {', '.join(named)}"
-            f"{more}.",
+            f"replaced by the value it already held, so that nothing was deleted: "
+            f"{', '.join(named)}{more}.",
             stacklevel=4,
         )
 
 
 class _Interrupts:
-    """Ctrl-C, held back while a request is served: a state that was donated must not get lost."""
+    """Ctrl-C, delayed while a request is served.
+
+    The step destroys the old state (it is donated); an interrupt between the call and the
+    assignment of the new state would lose both.
+    """
 
     def __init__(self, before: Callable):
         self.before, self.held, self.pending = before, False, None
@@ -331,7 +340,7 @@ class _Interrupts:
         self.held = True
 
     def let_go(self) -> None:
-        """Deliver what came in the meantime."""
+        """Deliver an interrupt that arrived in the meantime."""
         self.held = False
         if self.pending is not None:
             call, self.pending = self.pending, None
@@ -340,7 +349,7 @@ class _Interrupts:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[_Interrupts]:
-    """Interrupts that can be held back; only Python's main thread ever gets any."""
+    """Make interrupts delayable; only Python's main thread receives them or may set handlers."""
     before = signal.getsignal(signal.SIGINT)
     interrupts = _Interrupts(before if callable(before) else lambda *call: None)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -354,8 +363,10 @@ def _held_back() -> Iterator[_Interrupts]:
 
 
 def adversary_view(transcript: Transcript, request: int) -> PyTree:
-    """φ_i, φ_{i+1}, …: all that the adversary of `thm:soundness` is given of a record that request
-    i deleted. Releases before the deletion, edits and counters stay with the analyst.
+    """The releases φ_i, φ_{i+1}, … that an adversary sees of a record deleted by request i.
+
+    This is all that the adversary of the soundness theorem (`thm:soundness`) is given. Releases
+    before the deletion, edits and counters stay with the analyst.
 
     For the transcript of one interaction; vmap it over the transcripts of many seeds.
     """
@@ -366,8 +377,9 @@ def adversary_view(transcript: Transcript, request: int) -> PyTree:
 
 
 def replaces(transcript: Transcript, request: int, rows) -> Bool[Array, ""]:
-    """Whether request i replaced every one of these rows: whether it deleted their records."""
-    # A request that was not served replaced nothing; an array would lend it its last row.
+    """Whether request i replaced every one of these rows, that is, deleted their records."""
+    # A request that was not served replaced nothing: plain indexing would be clamped to the last
+    # request.
     edited = transcript.edits.index.at[request - 1].get(mode="fill", fill_value=-1)
     return jnp.all(jnp.any(edited[:, None] == jnp.atleast_1d(rows), axis=0))
 
@@ -389,7 +401,7 @@ def _first_state(mechanism: Mechanism, key: Array, params, database: PyTree) -> 
 
 
 def _request_key(key: Array, request) -> Array:
-    """The key of request i; counted over a curator's life, so that none is drawn from twice."""
+    """The key of request i, counted over a curator's life, so that no key is used twice."""
     return jax.random.fold_in(tagged(key, "request"), request)
 
 
@@ -398,7 +410,7 @@ def _publish_key(key: Array, release) -> Array:
 
 
 def _edit_size(requester: Requester, memory, release: PyTree) -> int:
-    """r, the number of rows of the requester's edits."""
+    """The number r of rows in each of the requester's edits."""
     first = Observation(release, jnp.array(True), jnp.array(1, jnp.int32))
     _, edit = jax.eval_shape(requester.act, jax.random.key(0), memory, first)
     return edit.index.shape[0]
@@ -418,7 +430,7 @@ def _serve(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
 
 
 def _unchanged(database: PyTree, edit: Edit) -> PyTree:
-    """In the record's structure, per row of the edit: whether it already held just this value."""
+    """In the record's structure, per row of the edit: whether it already held this value."""
     accepted = acceptable_rows(edit.index, num_records(database))
     held = databases.rows_of(database, jnp.where(accepted, edit.index, 0))
 
@@ -457,7 +469,7 @@ def _start_step(mechanism: Mechanism, key: Array, database: PyTree):
     """The curator's first state."""
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
-    # The caller's arrays must survive the donated steps that follow.
+    # A copy: the donated steps that follow would otherwise destroy the caller's arrays.
     curator = jax.tree.map(jnp.copy, _first_state(mechanism, key, state, database))
     return curator, release, outside
 
@@ -466,24 +478,24 @@ def _check_state(mechanism: Mechanism, state: CuratorState) -> int:
     """Refuse a state that this mechanism did not make; return how many requests it has served."""
     if not isinstance(state, CuratorState):
         raise InputError(
-            f"the state is of type {type(state).__name__}; give the CuratorState to go on from."
+            f"the state is of type {type(state).__name__}; give the CuratorState to continue from."
         )
     served = np.asarray(state.served)
     if served.shape or served.dtype.kind != "i" or served < 0:
         raise InputError(f"state.served = {state.served}; give the state as it was returned.")
     if not np.array_equal(np.asarray(state.plan), mechanism.fingerprint):
         raise InputError(
-            "the state was made by a mechanism of another plan; go on with the plan that it was "
-            "learned under, or learn again."
+            "the state was made by a mechanism of another plan; continue with the plan that it was "
+            "learned with, or learn again."
         )
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state.params)):
-        raise InputError("state.params holds NaN or infinity; go on from an undamaged state.")
+        raise InputError("state.params holds NaN or infinity; continue from an undamaged state.")
     check_database(state.database, mechanism)
     expected = jax.eval_shape(mechanism.learn, jax.random.key(0), state.database)
     found = jax.eval_shape(lambda params: params, state.params)
     if expected != found:
         raise InputError(
-            f"state.params is {found}, but this mechanism keeps {expected}; go on from a state "
+            f"state.params is {found}, but this mechanism keeps {expected}; continue from a state "
             f"that it made."
         )
     return int(served)
@@ -492,7 +504,7 @@ def _check_state(mechanism: Mechanism, state: CuratorState) -> int:
 def _check_size(edit: Edit, events: list) -> None:
     if events and edit.index.shape != events[0][0].index.shape:
         raise InputError(
-            f"the edit replaces {edit.index.shape[0]} rows, the first one "
+            f"the edit replaces {edit.index.shape[0]} rows, but the first edit replaced "
             f"{events[0][0].index.shape[0]}; give every edit of a stream the same r."
         )
 
@@ -501,13 +513,13 @@ def _check_size(edit: Edit, events: list) -> None:
 def _request_step(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     request_key = _request_key(key, curator.served + 1)
     curator, release, (edit, *counts) = _serve(mechanism, request_key, curator, edit)
-    # One short array: between two requests every array that is returned costs time.
+    # All counters in one short array: every array that a jitted call returns costs time.
     flat = [jnp.ravel(leaf).astype(jnp.int32) for leaf in jax.tree.leaves(counts)]
     return curator, release, (edit, jnp.concatenate(flat))
 
 
 def _counts(counts: Array, edits: Edit) -> list[PyTree]:
-    """Projected, rejected and unchanged, from what `_request_step` packed."""
+    """Unpack projected, rejected and unchanged from the arrays of `_request_step`."""
     leaves, structure = jax.tree.flatten(edits.record)
     packed = np.asarray(counts)
     unchanged = np.split(packed[:, 2:] != 0, len(leaves), axis=1)
@@ -517,7 +529,7 @@ def _counts(counts: Array, edits: Edit) -> list[PyTree]:
 
 
 def _observed_mask(observe: Sequence[int], num_requests: int, served: int = 0) -> np.ndarray:
-    """Which of the releases before each request are shown; numbered over a curator's life."""
+    """Whether the release before each request is shown; numbered over a curator's life."""
     checks.whole("num_requests", num_requests)
     if not isinstance(observe, Sequence | range | np.ndarray) or not all(
         map(checks.is_whole, observe)
@@ -543,9 +555,10 @@ def _count_outside(inside: Array) -> Array:
 
 
 def stack(trees: Sequence[PyTree]) -> Any:
-    """Trees of one structure as one, with a leading axis.
+    """Trees of one structure as one tree, with a leading axis.
 
-    On the host where values are known: a thousand short arrays then cost no operation each.
+    With NumPy where values are known: `jnp.stack` would start an operation for each of a thousand
+    short arrays.
     """
     return jax.tree.map(lambda *leaves: _stack_leaves(leaves), *trees)
 

@@ -1,8 +1,9 @@
 """Keys: one for each purpose, and secret ones for deployments.
 
-`split(key)[0]` and `fold_in(key, 0)` are the same key, so two functions that are handed one key can
-draw the same noise without either being wrong. Every purpose of this package therefore has a tag of
-its own; counters (a step, a request, a seed) are folded into keys that were tagged before.
+In JAX `split(key)[0]` and `fold_in(key, 0)` are the same key, so two functions that get one key can
+draw the same noise although each of them is right. Every purpose in this package therefore has a
+separate tag; counters (a step, a request, a seed) are folded only into keys that have a tag
+already.
 """
 
 import os
@@ -17,7 +18,7 @@ from jaxtyping import Array
 def tagged(key: Array, purpose: str) -> Array:
     """The key for one purpose.
 
-    The tag has its highest bit set, so that it never meets a counter folded into the same key.
+    The highest bit of a tag is set, so that no tag equals a counter folded into the same key.
     """
     return jax.random.fold_in(key, np.uint32(zlib.crc32(purpose.encode()) | 1 << 31))
 
@@ -25,10 +26,11 @@ def tagged(key: Array, purpose: str) -> Array:
 def secret_key() -> Array:
     """A key from the operating system's entropy: all 64 bits that JAX's generator (threefry) takes.
 
-    `jax.random.key(seed)` keeps 32 bits of its seed, few enough to try them all. Use a fixed seed
-    for experiments and a secret key where a certificate is relied on; never publish or store it.
-    Threefry is no cryptographic generator, and certificates say so.
+    A key made by `jax.random.key(seed)` has 32 bits of its seed, few enough to try them all. Use a
+    fixed seed for experiments and a secret key where someone relies on a certificate; never publish
+    or store it. Threefry is not a cryptographic generator, and certificates say so.
     """
+    # The shape of the data depends on the generator that JAX is configured with.
     shape = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
     words = np.frombuffer(os.urandom(4 * int(np.prod(shape))), dtype=np.uint32)
     return jax.random.wrap_key_data(jnp.asarray(words.reshape(shape)))

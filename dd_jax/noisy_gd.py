@@ -1,11 +1,11 @@
-"""Noisy gradient descent (`alg:noisygd`) and the deletion mechanism built on it.
+"""Noisy gradient descent (Noisy-GD, `alg:noisygd`) and the deletion mechanism built on it.
 
     θ ← θ + (√(2ησ²) · N(0, I) - η ∇ℒ_𝒟(θ))
 
-Every function is pure: key first, step size, noise and clip norm may be traced. `step`, `run` and
-`trajectory` are compiled once for a problem's loss and the shapes, and are then cheap to call as
-they are. The noise of step k comes from `step_key(key, k)`, so a run of K_max steps passes through
-the result of every shorter run.
+Every function is pure and takes its key first; step size, noise and clip norm may be traced. The
+functions `step`, `run` and `trajectory` are compiled once for a problem's loss and the shapes, and
+need no `jax.jit` around them. The noise of step k comes from `step_key(key, k)`, so a run of K_max
+steps passes through the result of every shorter run.
 """
 
 import functools
@@ -27,7 +27,7 @@ from dd_jax.types import Edit, Mechanism, is_concrete, num_records, publish_mode
 
 
 class Schedule(NamedTuple):
-    """What a run needs to know: a `Plan` without its certificate; numbers may be traced.
+    """The numbers of a run: a `Plan` without its certificate; they may be traced.
 
     Attributes:
         step_size: η.
@@ -66,10 +66,10 @@ def step(
 def _move(params, update, noise, step_size, noise_variance) -> PyTree:
     def leaf(weight, slope, normal):
         eta = jnp.asarray(step_size, weight.dtype)
-        # Two roots: the product of two numbers in range need not be.
+        # Two roots, because the product 2ησ² may underflow where both factors are in range.
         scale = jnp.sqrt(2 * eta) * jnp.sqrt(jnp.asarray(noise_variance, weight.dtype))
-        # The small terms first. In any other order a drift below half a unit in the model's last
-        # place is rounded away before the noise arrives, and the model never forgets.
+        # The small terms are added first. In any other order a drift below half a unit in the
+        # model's last place is rounded away before the noise is added, and the model never forgets.
         return weight + (scale * normal - eta * slope)
 
     return jax.tree.map(leaf, params, update, noise)
@@ -103,9 +103,9 @@ def run(
 ) -> PyTree:
     """Noisy-GD(𝒟, θ, K), `alg:noisygd`: K steps from θ, as one scan.
 
-    The number of steps may be traced: the models are the same, and one program serves a sweep over
-    step counts. A run can be continued: K₁ steps and then K₂ with `first_step=K₁` and the same key
-    are the same as K₁ + K₂ steps at once.
+    The number of steps may be traced; the models are the same, and a sweep over step counts needs
+    only one program. A run can be continued: K₁ steps and then K₂ steps with `first_step=K₁` and
+    the same key are the same as K₁ + K₂ steps at once.
     """
     numbers = _checked(params, step_size, noise_variance, num_steps)
     if not is_concrete(num_steps):
@@ -127,7 +127,10 @@ def trajectory(
 ) -> PyTree:
     """The models after 1, 2, …, K steps (leading axis K): entry k - 1 equals a `run` of k steps."""
     if not is_concrete(num_steps):
-        raise InputError("num_steps is traced, and the models that are kept have a known number.")
+        raise InputError(
+            "num_steps is traced, but a trajectory needs a known number of models; give a number, "
+            "or use dd.noisy_gd.run."
+        )
     numbers = _checked(params, step_size, noise_variance, num_steps)
     fixed = {"num_steps": int(num_steps), "keep": True}
     return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[1]
@@ -135,7 +138,7 @@ def trajectory(
 
 @functools.partial(jax.jit, static_argnames=("num_steps", "keep"))
 def _scanned_steps(key, params, database, problem, numbers, first_step, *, num_steps, keep):
-    """(the last model, all models where they are kept), for a number of steps that is known."""
+    """(the last model, all models if `keep`), for a known number of steps."""
     steps_key = tagged(key, "step")
 
     def body(params, k):
@@ -148,7 +151,7 @@ def _scanned_steps(key, params, database, problem, numbers, first_step, *, num_s
 
 @jax.jit
 def _counted_steps(key, params, database, problem, numbers, first_step, num_steps):
-    """The last model, for a number of steps that one program is given anew at every call."""
+    """The last model, for a traced number of steps: one program for all of them."""
     steps_key = tagged(key, "step")
 
     def body(k, params):
@@ -158,7 +161,7 @@ def _counted_steps(key, params, database, problem, numbers, first_step, num_step
 
 
 def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
-    """(η, σ²), refused where they or the number of steps cannot be run."""
+    """Return (η, σ²) after a check that they and the number of steps can be run."""
     _check_steps("num_steps", num_steps)
     _check_held({"step_size": step_size, "noise_variance": noise_variance}, params)
     return step_size, noise_variance
@@ -167,30 +170,30 @@ def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
 def mechanism(problem: Problem, plan) -> Mechanism:
     """(A, Ā) of `dfn:noisy_gd_unlrn`: learn from a Gaussian start, delete from the last model.
 
-    What a plan's mechanism publishes is the model rounded to `plans.arithmetic.publication_grid`;
-    the model that it keeps is not rounded, as that would be a gap that nothing accounts for.
+    A plan's mechanism publishes its model rounded to `plans.arithmetic.publication_grid`. The model
+    that it keeps is not rounded, because the accounting does not cover such a rounding.
 
-    Guarantee: what `plan.certify(...)` says; nothing beyond it, and nothing for a bare `Schedule`,
-    whose mechanism publishes the model as it is.
-    Assumes: records inside the loss's domain (the driver enforces it).
+    Guarantee: what `plan.certify(...)` says and no more. A bare `Schedule` has no guarantee, and
+    its mechanism publishes the model without rounding. Assumes: records inside the loss's domain
+    (the driver enforces it).
 
     Args:
         problem: the regularised problem.
-        plan: a `Plan` made for this very problem, or a `Schedule` to run without a certificate.
+        plan: a `Plan` made for exactly this problem, or a `Schedule` to run without a certificate.
 
     Raises:
-        InputError: a number that cannot be run, a plan for another problem, or a plan that its type
-            cannot run; when it is run, a database, a model or an edit of another size or type than
-            planned.
+        InputError: a number that cannot be run, a plan for another problem, or a plan whose type is
+            too coarse for it; when the mechanism is run, also a database, a model or an edit of
+            another size or type than planned.
     """
-    _check_schedule(plan)  # before a look at what is kept: 2.0 == 2, and True == 1
+    _check_schedule(plan)  # before the cache, for which 2.0 == 2 and True == 1
     frozen = getattr(type(plan), "__dataclass_params__", None)
     if not isinstance(plan, tuple) and not (frozen and frozen.frozen):
-        return _mechanism(problem, plan)  # what may have changed since is made anew
+        return _mechanism(problem, plan)  # it may have changed since, so the cache is not used
     try:
-        # The same object for equal arguments, so that what was compiled for one serves the other.
+        # The same object for equal arguments, so that JAX reuses what it compiled for one of them.
         return _kept_mechanism(problem, plan)
-    except TypeError:  # numbers that are arrays, or traced
+    except TypeError:  # arrays and traced numbers have no hash
         return _mechanism(problem, plan)
 
 
@@ -229,14 +232,19 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
 
 
 def _rounded_to(grid: float):
-    """f_pub: the model on a grid, a power of two; numbers that are on it anyway stay."""
+    """f_pub: the model rounded to a grid, whose spacing is a power of two.
+
+    Dividing and multiplying by a power of two is exact, so the only rounding is `jnp.round`.
+    """
 
     def publish(key, state):
         del key
 
         def leaf(weight):
             spacing = jnp.asarray(grid, weight.dtype)
-            whole = 2.0 ** jnp.finfo(weight.dtype).nmant  # from here on all floats are whole
+            # From here on every float is a whole number, so it is on the grid already; rounding it
+            # could only overflow.
+            whole = 2.0 ** jnp.finfo(weight.dtype).nmant
             scaled = weight / spacing
             return jnp.where(jnp.abs(scaled) < whole, jnp.round(scaled) * spacing, weight)
 
@@ -246,7 +254,7 @@ def _rounded_to(grid: float):
 
 
 def _check_schedule(plan) -> None:
-    """Refuse numbers that would run into NaN or nothing."""
+    """Refuse numbers with which a run would give NaN or do nothing."""
     for name, check in (
         ("step_size", checks.positive),
         ("noise_variance", checks.finite_nonnegative),
@@ -264,13 +272,13 @@ def _check_steps(name: str, value) -> None:
 
 
 def _check_held(numbers: dict[str, Any], params: PyTree) -> None:
-    """Refuse known numbers that the model's type would hold as 0 or as infinity."""
+    """Refuse known numbers that the model's type would turn into 0 or infinity."""
     for name, value in numbers.items():
         for dtype in {leaf.dtype for leaf in jax.tree.leaves(params)} if is_concrete(value) else ():
             number = np.asarray(value, np.float64)
             with np.errstate(all="ignore"):
                 held = number.astype(dtype)
-            tiny = float(jnp.finfo(dtype).tiny)  # below it programs may flush to 0
+            tiny = float(jnp.finfo(dtype).tiny)  # compiled programs may flush smaller numbers to 0
             if not np.all(np.isfinite(held) & ((number == 0) | (np.abs(number) >= tiny))):
                 raise InputError(
                     f"{name} = {value} is beyond the range of {dtype}; run in 64 bits."
@@ -278,7 +286,10 @@ def _check_held(numbers: dict[str, Any], params: PyTree) -> None:
 
 
 def _check_same_problem(plan, problem: Problem) -> None:
-    """A plan is for known numbers; a sweep over traced ones runs a `Schedule`."""
+    """Refuse a plan for another problem.
+
+    Traced numbers are refused too (`Problem.constants`): a sweep over them runs a `Schedule`.
+    """
     planned = getattr(plan, "problem", None)
     if planned is not None and planned.declared != problem.constants.declared:
         raise InputError(
@@ -288,9 +299,10 @@ def _check_same_problem(plan, problem: Problem) -> None:
 
 
 def _check_planned(plan, database: PyTree, model: PyTree) -> None:
-    """A certificate's noise is for its own n, d and type; all are static: jit cannot hide them.
+    """Refuse a database or model of another n, d or type than the plan's noise was computed for.
 
-    A calibration of another system may know some of them, a bare `Schedule` knows none.
+    All of these are static, so the check works inside jit too. A plan of another system may know
+    only some of them; a bare `Schedule` knows none.
     """
     leaves = jax.tree.leaves(model)
     dim = sum(leaf.size for leaf in leaves)
@@ -298,15 +310,15 @@ def _check_planned(plan, database: PyTree, model: PyTree) -> None:
         planned = getattr(plan, name, found)
         if planned != found:
             raise InputError(
-                f"the plan was made for {name} = {planned}, the database or model has {name} = "
+                f"the plan was made for {name} = {planned}, but the database or model has {name} = "
                 f"{found}; plan again with {name}={found}."
             )
     for leaf in leaves:
         dtype = getattr(plan, "dtype", leaf.dtype)
         if jnp.finfo(leaf.dtype).nmant < jnp.finfo(dtype).nmant:
             raise InputError(
-                f"the plan was made for {plan.dtype}, the model is of {leaf.dtype}; give data of "
-                f"that type with 64 bits enabled, or plan again with dtype='{leaf.dtype}'."
+                f"the plan was made for {plan.dtype}, but the model has dtype {leaf.dtype}; give "
+                f"data of that type with 64 bits enabled, or plan again with dtype='{leaf.dtype}'."
             )
 
 
@@ -315,7 +327,7 @@ def _check_planned_edit(plan, edit: Edit) -> None:
     planned = getattr(plan, "edits_per_request", rows)
     if rows > planned:
         raise InputError(
-            f"the edit replaces {rows} rows, the plan was made for {planned} per request; "
+            f"the edit replaces {rows} rows, but the plan was made for {planned} per request; "
             f"split the edit or plan again with edits_per_request={rows}."
         )
 
@@ -330,9 +342,9 @@ class NoisyGDState(NamedTuple):
 def as_optax(key: Array, *, l2, step_size, noise_variance) -> optax.GradientTransformation:
     """The step of `alg:noisygd` for an optax loop: mean clipped gradients in, updates out.
 
-    `init` and `update` follow optax; the incoming gradient is the mean of clipped per-record
-    gradients WITHOUT the regulariser, which is added here, unclipped. With the same key it makes
-    the same models as `run`.
+    The functions `init` and `update` follow optax. The incoming gradient is the mean of clipped
+    per-record gradients WITHOUT the regulariser, which is added here, unclipped. With the same key
+    it makes the same models as `run`, up to rounding.
     """
 
     def init(params):
@@ -341,7 +353,10 @@ def as_optax(key: Array, *, l2, step_size, noise_variance) -> optax.GradientTran
 
     def update(updates, state, params=None):
         if params is None:
-            raise InputError("as_optax adds the regulariser: call update(updates, state, params).")
+            raise InputError(
+                "params is missing, and the regulariser needs it; call update(updates, state, "
+                "params)."
+            )
         noise = standard_normal_like(step_key(state.key, state.count), params)
         update = jax.tree.map(
             lambda slope, weight: slope + jnp.asarray(l2, weight.dtype) * weight, updates, params

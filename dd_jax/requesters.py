@@ -31,7 +31,6 @@ def fixed_stream(stream: Edit) -> Requester:
 
     Its edits do not depend on a key, so under a vmap over seeds the database is not copied.
     """
-
     if jnp.ndim(stream.index) != 2:
         raise InputError(
             f"the stream's index has shape {jnp.shape(stream.index)}; "
@@ -91,7 +90,7 @@ def churn(row: int, pool: PyTree) -> Requester:
 
 
 def _own(tree: Any) -> Any:
-    """The arrays as JAX's own: NumPy's may be changed later, when a program has been compiled."""
+    """Copies as JAX arrays: NumPy arrays could change later, after a program was compiled."""
     return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.array(leaf), tree)
 
 
@@ -112,8 +111,8 @@ class LossMemory(NamedTuple):
 def largest_loss(loss: Loss, database: PyTree) -> Requester:
     """An adaptive requester: deletes the record with the largest loss under the last model it saw.
 
-    It knows the initial database. Before its first observation it judges by the zero model. Each
-    row is deleted at most once; rows are blanked with the loss's null record.
+    It knows the initial database. Before its first observation it uses the zero model. Each row is
+    deleted at most once: the loss's null record is put in its place.
     """
     n, database = num_records(database), _own(database)
     null = null_records(loss, database, 1)
@@ -138,10 +137,10 @@ def largest_loss(loss: Loss, database: PyTree) -> Requester:
 
 
 def sign_recoder(n: int, *, deletes: bool) -> Requester:
-    """An adaptive requester in one dimension: sign(φ_0) into every row but row 0, the target's,
-    and 0 into that one if it `deletes`.
+    """An adaptive requester in one dimension that copies sign(φ_0) into the database.
 
-    Shown nothing, it writes sign(0) = 0 everywhere.
+    It writes sign(φ_0) into every row except the target's, row 0; if it `deletes`, it writes 0 into
+    that row. If it is not shown φ_0, it writes 0 everywhere.
     """
     rows = jnp.arange(0 if deletes else 1, n, dtype=jnp.int32)
 

@@ -1,8 +1,8 @@
 """The same program on many devices: seeds along one axis of a mesh, rows along the other.
 
-Seeds never talk to each other, so spreading them needs no communication; a database whose rows are
-split needs one sum over devices per step. Both are `jax.shard_map` over a mesh of `jax.devices()`,
-which are those of all processes once `jax.distributed` runs (`dd_jax.processes`).
+Seeds are independent, so spreading them needs no communication; a database whose rows are split
+needs one sum over devices per step. Both use `jax.shard_map` over a mesh of `jax.devices()`, which
+are the devices of all processes once `jax.distributed` runs (`dd_jax.processes`).
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ def make_mesh(
     """A mesh over (seeds, data): how many devices share the seeds, how many the rows.
 
     Args:
-        seeds: devices along the seeds axis; by default all that `data` leaves.
+        seeds: devices along the seeds axis; by default the number of devices divided by `data`.
         data: devices along the data axis.
         devices: the devices to use; by default those of all processes.
 
     Raises:
-        InputError: another number of devices than there are, or none of some process.
+        InputError: the mesh needs more devices than there are, or uses no device of some process.
     """
     found = list(jax.devices() if devices is None else devices)
     if data < 1 or (seeds is None and len(found) % data):
@@ -41,7 +41,8 @@ def make_mesh(
     seeds = len(found) // data if seeds is None else seeds
     if seeds < 1 or seeds * data > len(found):
         raise InputError(
-            f"a mesh of {seeds} × {data} needs {seeds * data} devices; there are {len(found)}."
+            f"a mesh of {seeds} × {data} needs {seeds * data} devices, but there are {len(found)}; "
+            f"make the mesh smaller."
         )
     used = found[: seeds * data]
     if {device.process_index for device in used} != {device.process_index for device in found}:
@@ -62,8 +63,8 @@ def spread(database: PyTree, mesh: Mesh | None) -> PyTree:
 def split_rows(database: PyTree, mesh: Mesh) -> RowShard:
     """A plain or counted database with its records spread over the mesh's data axis.
 
-    Give it to `dd.over_seeds` or `dd.interact` with the same mesh. What fills up the last device's
-    share counts nothing. No device gets more than its share; for rows that do not fit one device,
+    Give it to `dd.over_seeds` or `dd.interact` with the same mesh. The padding of the last device's
+    share has weight 0. No device gets more than its share; for rows that do not fit on one device,
     give NumPy arrays.
     """
     counted = isinstance(database, Counted)
@@ -94,9 +95,9 @@ def split_rows(database: PyTree, mesh: Mesh) -> RowShard:
 
 
 def join_rows(split: RowShard) -> PyTree:
-    """The plain rows of a split database, on the host: what `split_rows` is undone by.
+    """The plain rows of a split database, on the host: the inverse of `split_rows`.
 
-    For a curator that was served on a mesh and is to be saved, or to go on without it:
+    Use it to save a curator that was served on a mesh, or to continue without the mesh:
     `state._replace(database=dd.sharding.join_rows(state.database))`.
     """
     record = jax.tree.map(np.asarray, split.record)
@@ -124,8 +125,8 @@ def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
         is_leaf=lambda leaf: isinstance(leaf, RowShard),
     )
     seeds = PartitionSpec(SEEDS)
-    # Every device of a data axis ends a step with the same sum; the check cannot see that through a
-    # scan.
+    # All devices of a data axis end a step with the same sum (psum), but JAX's check (check_vma)
+    # cannot prove this through a scan.
     return jax.shard_map(
         run,
         mesh=mesh,
@@ -138,7 +139,7 @@ def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
 def over_rows(run: Callable, mesh: Mesh) -> Callable:
     """`run(key, split) -> (state, rest)` on a database whose rows are split over a mesh.
 
-    What `run` returns is on every device, but for the state's database, which stays split.
+    What `run` returns is the same on every device, except the state's database, which stays split.
     """
     whole: Any = PartitionSpec()
 

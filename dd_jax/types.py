@@ -72,7 +72,7 @@ ANY_RECORD = Domain("any finite record", _check_any, project_finite)
 
 
 def publish_model(key: Array, state: PyTree) -> PyTree:
-    """f_pub(θ) = θ: the model itself is released and nothing is kept back (a stateless curator)."""
+    """f_pub(θ) = θ: the model itself is released and nothing stays secret (a stateless curator)."""
     del key
     return state
 
@@ -87,10 +87,10 @@ class Mechanism(NamedTuple):
     Attributes:
         learn: A, `(key, database) -> state`.
         delete: Ā, `(key, before, edit, after, state) -> state` with the database before and after
-            the edit, which the driver has made: before ∘ edit = after.
+            the edit; the driver applies the edit: before ∘ edit = after.
         publish: f_pub, `(key, state) -> release`. Statelessness in the paper's sense is visible
-            here: a mechanism that keeps a secret state publishes something other than the state
-            (or than the state rounded).
+            here: a mechanism with a secret state publishes something else than its (rounded)
+            state.
         domain: 𝒳; the driver holds the database and every edit to it before they are used.
         plan: the plan that it was made from, or None.
     """
@@ -103,20 +103,21 @@ class Mechanism(NamedTuple):
 
     @property
     def fingerprint(self) -> np.ndarray:
-        """Four words that tell its plan from others; zeros where it has none."""
+        """Four words that distinguish its plan from others; zeros where it has none."""
         words = (0, 0, 0, 0) if self.plan is None else self.plan.fingerprint
         return np.asarray(words, np.uint32)
 
 
 class CuratorState(NamedTuple):
-    """What the curator holds between requests; all of it must be kept to go on (`dd.save`).
+    """What the curator holds between requests; all of it is needed to continue (`dd.save`).
 
     Attributes:
-        params: its state: the model, if stateless, as it is kept, which is not what is published.
+        params: the mechanism's state. For a stateless curator this is the model before rounding,
+            which is not what is published.
         database: 𝒟_i.
-        served: i, the requests served so far.
+        served: i, the number of requests served so far.
         plan: fingerprint of the mechanism's plan.
-        run: two words that tell this curator from others of the same plan.
+        run: two words that distinguish this curator from others of the same plan.
         looked: whether the newest release was shown to a requester whose request was not served.
     """
 
@@ -139,12 +140,13 @@ class Transcript(NamedTuple):
         rejected: per request, replacements not applied because their row was out of range or
             named twice.
         projected_initially: records of 𝒟_0 that were moved into the domain.
-        unchanged: in the record's structure, per request and row: whether the row already held just
-            this value. Where all leaves say so nothing was replaced: the row was deleted before.
+        unchanged: in the record's structure, per request and row: whether the row already held
+            exactly this value. Where this is true in all leaves, nothing was replaced: the row had
+            been deleted before.
         served_before: requests that were served before this transcript began.
         n: number of records.
         plan: fingerprint of the mechanism's plan.
-        run: two words of the curator that it is of, the same in all of its transcripts.
+        run: two words that name the curator, the same in all of its transcripts.
     """
 
     releases: PyTree
@@ -165,7 +167,8 @@ class Part(NamedTuple):
 
     Attributes:
         records: leaves with a leading axis.
-        weight: how often each row counts; None for once. Other arrays of rows may travel with it.
+        weight: how often each row counts; None for once. It may be a tree that also carries other
+            arrays of rows.
         axis: the mesh axis that the rows are split over, or None.
     """
 
@@ -175,9 +178,9 @@ class Part(NamedTuple):
 
 
 class Form(ABC):
-    """A form of a database: plain rows, or another one of `dd_jax.databases`.
+    """A form of a database: plain rows, or one of the other forms in `dd_jax.databases`.
 
-    Whatever is done with a database is done through these, so that a new form is one class.
+    The library uses a database only through these methods, so that a new form is one class.
 
     Attributes:
         overlaid: whether a driver serves requests from an overlay instead of a changed copy.
@@ -187,7 +190,7 @@ class Form(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """n, the number of records that it stands for."""
+        """The number n of records that it stands for."""
 
     @abstractmethod
     def example(self) -> PyTree:
@@ -199,11 +202,11 @@ class Form(ABC):
 
     @abstractmethod
     def parts(self) -> tuple[Part, ...]:
-        """What sums over its records are made of."""
+        """The parts that a sum over its records runs over."""
 
     @abstractmethod
     def stored(self) -> tuple[PyTree, ...]:
-        """The records that are held, for a look at their values."""
+        """The records that are held, so that their values can be checked."""
 
     @abstractmethod
     def project(self, domain: "Domain") -> tuple[Any, Array]:
@@ -214,37 +217,37 @@ class Form(ABC):
         """𝒟 ∘ u."""
 
     def serve(self, edit: Edit) -> Any:
-        """𝒟 ∘ u for a driver, which has made room for all of its edits."""
+        """𝒟 ∘ u for a driver that has already reserved room for all of its edits."""
         return self.apply_edit(edit)
 
     def compact(self) -> Any:
-        """The same rows, and nothing of the records that edits replaced."""
+        """The same rows, in arrays that hold none of the records that edits replaced."""
         return self
 
 
 class Rows(Form):
-    """A form that an overlay may lie over: records that are held, and where each row has its."""
+    """A form that an overlay may lie over: the records held, and which of them each row has."""
 
     record: PyTree
 
     @abstractmethod
     def where(self, index: Array) -> Array:
-        """Which of the held records these rows have; their number for rows of another device."""
+        """Which held record each row has; the number of held records for rows of other devices."""
 
     @abstractmethod
     def holding(self, record: PyTree) -> Any:
-        """The database with these records instead of those that are held."""
+        """The database with these records in place of the ones that are held."""
 
     @abstractmethod
     def overwritten(self, slots: Any) -> Any:
-        """The database with an overlay's records in their rows, without those they replaced."""
+        """The database with an overlay's records in their rows, without the replaced records."""
 
     def example(self) -> PyTree:
         """The records that are held."""
         return self.record
 
     def stored(self) -> tuple[PyTree, ...]:
-        """The same."""
+        """The records that are held, as one tree."""
         return (self.record,)
 
 
@@ -291,7 +294,7 @@ class Plain(Rows):
         return self._with_rows(jnp.where(acceptable_rows(edit.index, n), edit.index, n), edit)
 
     def compact(self) -> PyTree:
-        """The rows: nothing else is held."""
+        """The rows themselves: nothing else is held."""
         return self.record
 
     def where(self, index: Array) -> Array:
@@ -303,7 +306,7 @@ class Plain(Rows):
         return record
 
     def overwritten(self, slots: Any) -> PyTree:
-        """The rows with the slots in use put into them."""
+        """The rows with the records of the slots in use written into them."""
         return self._with_rows(jnp.where(slots.written, slots.index, self.size()), slots)
 
     def _with_rows(self, index: Array, new: Any) -> PyTree:
@@ -321,7 +324,7 @@ def as_form(database: PyTree) -> Any:
 
 
 def num_records(database: PyTree) -> int:
-    """n, the number of records: the leading axis shared by all leaves."""
+    """The number n of records: the leading axis shared by all leaves."""
     return as_form(database).size()
 
 
@@ -340,7 +343,7 @@ def apply_edit(database: PyTree, edit: Edit) -> PyTree:
 
 
 def count_rejected(database: PyTree, edit: Edit) -> Int[Array, ""]:
-    """How many of the edit's replacements `apply_edit` drops (row out of range or repeated)."""
+    """Count the edit's replacements that `apply_edit` drops (row out of range or repeated)."""
     return jnp.sum(~acceptable_rows(edit.index, num_records(database)), dtype=jnp.int32)
 
 
@@ -355,7 +358,7 @@ def replacement(indices, records: PyTree) -> Edit:
     """The edit that puts `records` (leading axis r) into the given rows (`dfn:updreq`).
 
     Raises:
-        InputError: the indices are not whole numbers that a row can have.
+        InputError: the indices are not whole numbers that can name a row.
     """
     rows = np.atleast_1d(np.asarray(indices))
     if rows.size and not np.issubdtype(rows.dtype, np.integer):
@@ -374,7 +377,7 @@ def is_concrete(tree: PyTree) -> bool:
 
 
 def dtype_of(leaf) -> np.dtype:
-    """The type that JAX gives a leaf; for its own arrays without the long way round."""
+    """The type that JAX gives a leaf; JAX's own arrays do not need the slow `result_type`."""
     return leaf.dtype if isinstance(leaf, jax.Array) else jnp.result_type(leaf)
 
 
@@ -399,7 +402,7 @@ def _is_finite(leaf) -> bool:
 
 
 def check_edit(database: PyTree, edit: Edit, domain: Domain = ANY_RECORD) -> None:
-    """Refuse an edit that cannot be applied as asked, before anything is changed.
+    """Refuse an edit that cannot be applied exactly as given, before anything is changed.
 
     Raises:
         InputError: the edit is empty, longer than the database, names a row twice or out of range,
@@ -430,8 +433,8 @@ def _check_rows(index: np.ndarray, n: int) -> None:
         raise InputError(
             f"the edit names {index.size} rows of a database of {n}; name at most {n}."
         )
-    # As whole numbers of Python: edits are short, and between two requests a call of NumPy's costs
-    # far more than warm, because the steps have just filled the caches.
+    # In plain Python: edits are short, and between two requests a call of NumPy is far slower than
+    # in a loop of its own, because the steps have just filled the caches with other data.
     rows = sorted(index.tolist())
     if rows[0] < 0 or rows[-1] >= n:
         outside = rows[0] if rows[0] < 0 else rows[-1]
@@ -444,7 +447,7 @@ def _check_rows(index: np.ndarray, n: int) -> None:
 def check_records_match(database: PyTree, edit: Edit) -> None:
     """Refuse records of another structure, shape or dtype than the database's rows.
 
-    These are static facts, so it holds inside jit and scan as well.
+    These facts are static, so this check also works inside jit and scan.
     """
     database = as_form(database).example()
     if jax.tree.structure(database) != jax.tree.structure(edit.record):

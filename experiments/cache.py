@@ -27,10 +27,10 @@ from dd_jax.ensemble import DEFAULT_CHUNK
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "flax", "dp-accounting")
 PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
-# They decide how a figure looks and where it stands, never its numbers.
+# These decide how a figure looks and where it is shown, never its numbers.
 LOOKS = ("experiments", "experiments.figures", "experiments.page")
 ABOUT = "__about__"
-# Numbers in a database from which on optimised code pays.
+# A database with at least this many numbers is worth the time of optimised compilation.
 LARGE = 200_000
 
 Arrays = dict[str, np.ndarray]
@@ -45,9 +45,9 @@ def _silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs a figure's seeds in chunks that are kept, and tells how far it is.
+    """Runs a figure's seeds in chunks that are kept, and reports progress.
 
-    It is the edge of a computation, its files and its progress: no number depends on it.
+    It handles only the files and the progress of a computation: no number depends on it.
 
     Attributes:
         say: told what is being done.
@@ -91,7 +91,7 @@ class Runner:
         return sweeps.run(self._stream(name, chunk), fn, key, num_seeds, settings, **options)
 
     def _stream(self, name: str, chunk: int) -> sweeps.Stream:
-        """A stream in a folder whose name is made of what folders may be called."""
+        """A stream in a folder whose name has only letters, digits and hyphens."""
         return sweeps.Stream(
             self.folder, re.sub(r"[^\w.+=-]+", "-", name), dict(self.config or {}), chunk
         )
@@ -100,7 +100,7 @@ class Runner:
 def jit_small(function: Callable, size: int) -> Callable:
     """`jax.jit`, without optimisation if the database holds few numbers.
 
-    For a program that runs a few times only: code that is ready sooner beats code that runs faster.
+    For a program that runs only a few times: compiling fast matters more than running fast.
     """
     quick = {"xla_backend_optimization_level": "0"} if size < LARGE else None
     return jax.jit(function, compiler_options=quick)
@@ -113,10 +113,10 @@ class Saved(NamedTuple):
     """What a file holds.
 
     Attributes:
-        arrays: the figure's numbers, in the order they were computed in.
+        arrays: the figure's numbers, in the order in which they were computed.
         identity: everything that decided them.
         seconds: how long they took.
-        revision: Git revision they were computed at, or None.
+        revision: the Git revision at that time, or None.
     """
 
     arrays: Arrays
@@ -129,7 +129,7 @@ def write(path: Path, saved: Saved) -> None:
     """Put the arrays and what decided them into one NPZ file.
 
     Raises:
-        TypeError: an array of Python objects, which only a pickle could hold.
+        TypeError: an array of Python objects, which only a pickle can store.
     """
     objects = [name for name, array in saved.arrays.items() if array.dtype.hasobject]
     if objects:
@@ -142,7 +142,7 @@ def write(path: Path, saved: Saved) -> None:
 
 
 def read(path: Path) -> Saved | None:
-    """What the file holds; None where there is none, or none that can be read."""
+    """What the file holds; None if it is missing or cannot be read."""
     try:
         arrays = files.read_arrays(path)
         about: Mapping[str, Any] = json.loads(str(arrays.pop(ABOUT)))
@@ -188,7 +188,7 @@ def numerics() -> dict[str, Any]:
 
 
 def generator() -> str:
-    """JAX's generator of random numbers, for keys that name none."""
+    """JAX's default generator of random numbers."""
     return str(jax.random.key_impl(jax.random.key(0)))
 
 

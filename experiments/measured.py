@@ -37,7 +37,7 @@ def interval(results: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarr
 def contains(
     results: Mapping[str, np.ndarray], name: str, exact: np.ndarray, rounding: float = 0.0
 ) -> np.ndarray:
-    """Whether each interval of `name` contains the exact value, up to the rounding of that."""
+    """Whether each interval of `name` contains the exact value, up to rounding."""
     _, low, high = interval(results, name).values()
     return (low - rounding <= exact) & (exact <= high + rounding)
 

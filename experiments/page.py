@@ -17,10 +17,10 @@ from dd_jax.plans import Certificate
 from experiments import cache
 
 Status = Literal["computed", "saved", "missing data", "failed"]
-# Columns of a table whose rows are claims that samples were held against.
+# A table with these columns holds claims that were compared with samples.
 CLAIM_COLUMNS = ("certified", "exact", "audited", "verdict")
 MOST_CLAIMS = 12
-# Above this size a picture of many marks is shown as pixels.
+# A larger drawing (many marks) is shown as pixels.
 LARGEST_DRAWING = 1_000_000
 
 
@@ -46,9 +46,9 @@ class Table(NamedTuple):
 
     @classmethod
     def from_columns(cls, title: str, *groups: Mapping[str, Any]) -> "Table":
-        """A table from its columns under their headings; a single value stands in every row.
+        """A table from its columns by heading; a single value is repeated in every row.
 
-        The rows of further groups, with the same headings, follow below.
+        The rows of further groups, with the same headings, are appended.
         """
         rows = []
         for group in groups:
@@ -61,13 +61,13 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Made:
-    """A figure as the page shows it, or why it is not there.
+    """A figure as the page shows it, or why it is missing.
 
     Attributes:
         name: the figure's module. title: its heading.
-        status: whether it was computed, drawn from saved arrays, or could not be made.
-        problem: why it could not. command: what to run to get its data.
-        config: its settings. seconds: how long its arrays took. revision: of the source then.
+        status: computed, drawn from saved arrays, or why it is missing.
+        problem: why it is missing. command: what to run to get its data.
+        config: its settings. seconds: how long its arrays took. revision: Git revision then.
         caption: what to see. note: how it was made.
         image: a picture as a data URL. inches: how wide it was drawn.
         files: label → file beside the page.
@@ -92,7 +92,7 @@ class Made:
 
 
 class ClaimRow(NamedTuple):
-    """A claim of a certificate beside the truth and what samples say.
+    """A claim of a certificate, with the truth and what samples prove.
 
     Attributes:
         words: what is claimed.
@@ -191,7 +191,7 @@ def _seeds(made: Sequence[Made]) -> Table:
 
 
 def _certificate_card(title: str, certificate: Certificate) -> dict[str, Any]:
-    """What the template needs; `title` is that of the figure which runs under the certificate."""
+    """What the template needs; `title` is the title of the figure that has the certificate."""
     return {
         "title": title,
         "claim": certificate.claim,
@@ -254,7 +254,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Four significant digits for floats, or all of those before the point, a dash for nothing."""
+    """Floats with four significant digits or all digits before the point; a dash for None."""
     value = _plain(value)
     if value is None:
         return "–"
@@ -272,7 +272,7 @@ def _text(value: Any) -> str:
 
 
 def _order(value: Any) -> str:
-    """What a column is sorted by: numbers as JavaScript reads them, nothing for no value."""
+    """What a column is sorted by: numbers as JavaScript reads them, empty for no value."""
     value = _plain(value)
     if value is None:
         return ""

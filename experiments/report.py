@@ -32,7 +32,7 @@ class Options:
         results: folder to write to; made if it is missing.
         scale: which of a figure's two configurations.
         names: figures to make; all by default.
-        recompute: compute even where saved arrays would do, and keep no chunks of seeds.
+        recompute: ignore saved arrays, and keep no chunks of seeds.
     """
 
     results: Path
@@ -58,7 +58,7 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What a report came to.
+    """The result of a report.
 
     Attributes:
         path: the page.
@@ -74,12 +74,12 @@ class Report:
 def write_report(options: Options, say: Say) -> Report:
     """Compute or read every figure's arrays, draw them, and write the page.
 
-    Arrays are saved with everything that decided them. Where the same would be computed again they
-    are drawn as they are, so that a killed report goes on where it stopped. A figure that cannot be
-    made becomes a card on the page that says why.
+    Arrays are saved with everything that decided them. If nothing of that has changed, they are
+    not computed again, so a killed report goes on where it stopped. A figure that cannot be made
+    becomes a card on the page that says why.
 
     Raises:
-        InputError: a name that is no figure's.
+        InputError: a name that is not a figure.
     """
     names = figures.chosen(options.names)
     options.results.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def _cell(value: Any) -> str:
 class Schedule:
     """Figures in their order, and the time that is left by what each took in an earlier run.
 
-    A figure that never ran is taken to last as long as the mean of those that did.
+    A figure that never ran is expected to take the mean time of the others.
     """
 
     def __init__(
@@ -227,14 +227,14 @@ class Schedule:
         self._first = self._last = clock()
 
     def finish(self, name: str) -> None:
-        """The figure that was being made is done, and the next one begins."""
+        """The current figure is done; the next one begins."""
         now = self._clock()
         if self._ahead.pop(name) is None:
             self._known.append(now - self._last)
         self._last = now
 
     def left(self) -> float | None:
-        """Seconds that the rest will take; None where nothing is known yet."""
+        """Expected seconds for the rest; None if nothing is known yet."""
         if not self._known and None in self._ahead.values():
             return None
         usual = float(np.mean(self._known)) if self._known else 0.0
@@ -243,7 +243,7 @@ class Schedule:
         return max(guesses[0] - running, 0.0) + sum(guesses[1:]) if guesses else 0.0
 
     def words(self) -> str:
-        """Which figure it is, the time so far and the time left, for people."""
+        """The number of the figure, the time so far and the expected time left."""
         left = round(self.left() or 0.0)
         rest = f", about {clock(left)} left" if left else ""
         number = min(self._total - len(self._ahead) + 1, self._total)
@@ -251,7 +251,7 @@ class Schedule:
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, and hours where there are any."""
+    """Minutes and seconds, with hours from one hour on."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -19,7 +19,8 @@ if len(sys.argv) > 1:  # before any array is made
     jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
 
 ROWS = signed(21, 3)
-COUNTED = dd.compress(jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:10]]), ROWS))
+REPEATED = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:10]]), ROWS)
+COUNTED = dd.compress(REPEATED)
 PROBLEM = dd.Problem(dd.losses.logistic(), 0.1, 0.4, row_chunk=2)
 CURATOR = dd.noisy_gd.mechanism(PROBLEM, dd.noisy_gd.Schedule(0.5, 0.01, 1.0, 3, 2))
 ADAPTIVE = dd.requesters.largest_loss(PROBLEM.loss, ROWS)
@@ -51,9 +52,11 @@ def descend(key, database):
     )
 
 
-def one_interaction(key, database, mesh=None):
-    run = jax.jit(lambda key: dd.interact(key, CURATOR, FIXED, database, num_requests=2, mesh=mesh))
-    return run(key)[1].releases
+def one_interaction(database, mesh):
+    """Twice, to see that plain calls on one mesh are one program."""
+    for key in (jax.random.key(1), KEY):
+        seen = dd.interact(key, CURATOR, FIXED, database, num_requests=2, mesh=mesh)[1]
+    return seen.releases
 
 
 def outputs(mesh, names) -> dict:
@@ -62,7 +65,7 @@ def outputs(mesh, names) -> dict:
         "adaptive": lambda: dd.over_seeds(adaptive, KEY, SEEDS, counted, chunk=4, mesh=mesh),
         "pairs": lambda: dd.neighbours(fixed, KEY, SEEDS, rows, EDIT, shared=True, mesh=mesh),
         "arms": lambda: dd.neighbours(descend, KEY, SEEDS, rows, EDIT, mesh=mesh),
-        "one": lambda: one_interaction(KEY, rows, mesh),
+        "one": lambda: one_interaction(ROWS, mesh),
     }
     return {name: cases[name]() for name in names}
 
@@ -82,82 +85,71 @@ def largest_share(mesh) -> int:
     return max(shard.data.shape[0] for leaf in leaves for shard in leaf.addressable_shards)
 
 
-def _refused_without_mesh(state):
-    """What is not done with split rows where their mesh is not given."""
-    for name, attempt in {
-        "expand": lambda: dd.expand(state.database),
-        "drive": lambda: dd.drive(
-            jax.random.key(0), CURATOR, lambda *_: None, state.database, num_requests=0
-        ),
-        "resume": lambda: dd.resume(
-            jax.random.key(0), CURATOR, lambda *_: None, state, num_requests=1
-        ),
-    }.items():
+def refused(attempts) -> dict[str, str]:
+    """What is refused, with its message."""
+    said = {}
+    for name, attempt in attempts.items():
         try:
             attempt()
-        except dd.InputError:
-            yield name
+        except dd.InputError as error:
+            said[name] = str(error)
+    return said
 
 
 def edited() -> dict:
     """Two interactions on split rows, the second on what the first left, beside plain rows."""
-    mesh, found = sharding.make_mesh(1, 8), {}
+    mesh, found = sharding.make_mesh(1, 4), {}
     rng = np.random.default_rng(0)
-    rows = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:10]]), signed(21, 3))
-    new = signed(21, 3, seed=4)
+    new = jax.tree.map(np.asarray, signed(21, 3, seed=4))
+
+    def edit(first, second):
+        chosen = rng.integers(0, 21, 2)
+        return dd.replacement([first, second], jax.tree.map(lambda leaf: leaf[chosen], new))
+
     # Row 13 has a record of its own; rows come back, also within one stream.
     streams = [
-        dd.requesters.stack_edits(
-            [
-                dd.replacement(
-                    [first, second],
-                    jax.tree.map(lambda leaf: leaf[jnp.asarray(rng.integers(0, 21, 2))], new),
-                )
-                for first, second in pairs
-            ]
-        )
+        [edit(*pair) for pair in pairs]
         for pairs in (((13, 30), (0, 5), (30, 2)), ((13, 29), (30, 20), (29, 5)))
     ]
-    for form, database in {"plain": rows, "counted": dd.compress(rows)}.items():
-        split, plain, differ = sharding.split_rows(database, mesh), rows, []
-        before = numbers_found(split, rows, 13)
+
+    @jax.jit
+    def serve(key, stream, split):
+        requester = dd.requesters.fixed_stream(stream)
+        return dd.interact(key, CURATOR, requester, split, num_requests=3, mesh=mesh)[0]
+
+    def without_mesh(function, *state):
+        return lambda: function(KEY, CURATOR, lambda *_: None, *state, num_requests=0)
+
+    for form, database in {"plain": REPEATED, "counted": COUNTED}.items():
+        split, plain, differ = sharding.split_rows(database, mesh), REPEATED, []
+        before = numbers_found(split, 13)
         for number, stream in enumerate(streams):
-            requester = dd.requesters.fixed_stream(stream)
-            state, _ = jax.jit(
-                lambda key, split, requester=requester: dd.interact(
-                    key, CURATOR, requester, split, num_requests=3, mesh=mesh
-                )
-            )(jax.random.key(number), split)
+            state = serve(jax.random.key(number), dd.requesters.stack_edits(stream), split)
             split = state.database
-            for request in range(3):
-                edit = jax.tree.map(lambda leaf, request=request: leaf[request], stream)
-                plain = dd.apply_edit(plain, edit)
-            whole = sharding.join_rows(split)
-            pairs = zip(whole.features, plain.features, strict=True)
+            for each in stream:
+                plain = dd.apply_edit(plain, each)
+            pairs = zip(sharding.join_rows(split).features, plain.features, strict=True)
             differ += [row for row, (a, b) in enumerate(pairs) if (a != b).any()]
+        attempts = {
+            "drive": without_mesh(dd.drive, split),
+            "expand": lambda split=split: dd.expand(split),
+            "resume": without_mesh(dd.resume, state),
+        }
         found[form] = {
             "rows differ": differ,
             "rows counted": int(np.sum(np.asarray(split.weight))),
             "before": before,
-            "after": numbers_found(state, rows, 13),
-            "others": numbers_found(state, rows, 14),
-            "refused": sorted(_refused_without_mesh(state)),
+            "after": numbers_found(state, 13),
+            "others": numbers_found(state, 14),
+            "refused": list(refused(attempts)),
         }
     return found
 
 
-def plain_calls() -> int:
-    """Programs that three plain calls on one mesh need."""
-    mesh, before = sharding.make_mesh(1, 8), interaction._interact_split._cache_size()
-    for number in range(3):
-        dd.interact(jax.random.key(number), CURATOR, FIXED, ROWS, num_requests=2, mesh=mesh)
-    return interaction._interact_split._cache_size() - before
-
-
-def numbers_found(tree, rows, index) -> list[bool]:
+def numbers_found(tree, index) -> list[bool]:
     """Which features of a record occur, byte by byte, in any array of the tree."""
     held = b"|".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
-    return [number.tobytes() in held for number in np.asarray(rows.features[index])]
+    return [number.tobytes() in held for number in np.asarray(REPEATED.features[index])]
 
 
 def difference(found, expected) -> float:
@@ -180,30 +172,20 @@ def measure(cases: dict[tuple[int, int], tuple[str, ...]]) -> dict:
     return found
 
 
-def refusals() -> dict[str, str]:
-    """What two processes do not take."""
-    said = {}
-    for name, attempt in {
-        "mesh": lambda: sharding.make_mesh(1, 1),
-        "inputs": lambda: processes.require_same("the rows", f"{jax.process_index():064x}"),
-    }.items():
-        try:
-            attempt()
-        except dd.InputError as error:
-            said[name] = str(error)
-    return said
-
-
 def main() -> None:
     if len(sys.argv) == 1:
         many = ("adaptive", "pairs")
-        found = measure({(8, 1): many, (1, 8): (*many, "one", "arms"), (2, 4): many})
+        found = measure({(4, 1): many, (1, 4): ("one", "arms"), (2, 2): many})
+        found["plain calls"] = interaction._interact_split._cache_size()
         found["edited"] = edited()
-        found["plain calls"] = plain_calls()
-        found["per interaction"] = collectives(adaptive, COUNTED, sharding.make_mesh(2, 4))
+        found["per interaction"] = collectives(adaptive, COUNTED, sharding.make_mesh(2, 2))
         print(json.dumps(found))
         return
-    found = measure({(4, 1): (), (2, 2): ("adaptive",)}) | {"refused": refusals()}
+    attempts = {
+        "mesh": lambda: sharding.make_mesh(1, 1),
+        "inputs": lambda: processes.require_same("the rows", f"{jax.process_index():064x}"),
+    }
+    found = measure({(4, 1): (), (2, 2): ("adaptive",)}) | {"refused": refused(attempts)}
     found["broadcast"] = processes.from_first(np.arange(3) * (1 - jax.process_index())).tolist()
     print(json.dumps(found))
 

@@ -75,23 +75,32 @@ def test_a_vector_is_one_case():
     assert intervals.advantages(outcomes, outcomes, 0.9)[0].value == 0
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
-def test_confidence_is_refused(confidence):
-    with pytest.raises(InputError, match=r"give for example confidence=0.999"):
-        intervals.advantage(1, 1, 2, confidence)
+def test_means_over_seeds_are_students():
+    values = np.random.default_rng(0).normal(0.3, 2.0, (50, 3))
+    found = intervals.mean_over_seeds(values, 0.99, least=-0.5, most=0.9)
+    expected = stats.t.interval(0.99, 49, values.mean(axis=0), stats.sem(values))
+    assert found.value == pytest.approx(values.mean(axis=0))
+    assert found.low == pytest.approx(np.maximum(expected[0], -0.5))
+    assert found.high == pytest.approx(np.minimum(expected[1], 0.9))
 
 
-def test_impossible_counts_are_refused():
-    message = "5 successes in 4 trials; give at least 1 trial and 0 ≤ successes ≤ trials."
-    with pytest.raises(InputError) as error:
-        intervals.clopper_pearson(5, 4, 0.9)
-    assert str(error.value) == message
-    with pytest.raises(InputError, match="0 successes in 0 trials"):
-        intervals.clopper_pearson(0, 0, 0.9)
+ONE = np.ones(2, bool)
 
 
-def test_outcomes_must_be_booleans_and_arms_equal():
-    with pytest.raises(InputError, match="give booleans of shape"):
-        intervals.proportions(np.ones(3), 0.9)
-    with pytest.raises(InputError, match=r"the arms have shapes \(2, 1\) and \(3, 1\)"):
-        intervals.advantages(np.ones(2, bool), np.ones(3, bool), 0.9)
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        *(
+            (lambda c=c: intervals.advantage(1, 1, 2, c), "confidence")
+            for c in (0.0, 1.0, -1.0, 2.0, float("nan"))
+        ),
+        (lambda: intervals.clopper_pearson(5, 4, 0.9), "successes"),
+        (lambda: intervals.clopper_pearson(0, 0, 0.9), "trial"),
+        (lambda: intervals.proportions(np.ones(3), 0.9), "booleans"),
+        (lambda: intervals.advantages(ONE, np.ones(3, bool), 0.9), "shapes"),
+        (lambda: intervals.mean_over_seeds(np.ones(1), 0.9), "seed"),
+    ],
+)
+def test_refusals(call, word):
+    with pytest.raises(InputError, match=word):
+        call()

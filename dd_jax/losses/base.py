@@ -1,8 +1,9 @@
 """What a loss is: a per-record function, the constants it is proved to have, and where they hold.
 
-Constants follow from declared bounds on the records (the domain 𝒳). They are worth nothing for a
-record outside it, so the database and every edit are held to the domain before a certificate relies
-on them: refused at the host boundary, projected and counted inside a scan (erratum E1).
+The constants follow from declared bounds on the records (the domain 𝒳) and do not hold for a record
+outside it. The database and every edit are therefore held to the domain before a certificate relies
+on them: a record outside is refused on the host, and projected and counted inside a scan (erratum
+E1).
 """
 
 import dataclasses
@@ -25,19 +26,20 @@ class LinearScores(NamedTuple):
     """A loss that sees θ only through linear scores t = θᵀa: ℓ(θ; x) = φ(t, y).
 
     Its gradient is a ⊗ φ'(t, y), so norms, clipping and sums over records need no per-record
-    gradient (`dd_jax.erm`). With one score it is a single-index GLM and θ a vector of d; with C
-    scores θ has shape (d, C).
+    gradient (`dd_jax.gradients`). With one score the loss is a single-index GLM and θ is a vector
+    of length d; with C scores θ has shape (d, C).
 
     Attributes:
         split: `records -> (a, y)`, for one record or for many rows.
         value: φ, `(scores, label) -> value`, one record.
-        slope: φ' = ∂φ/∂t, `(scores, label) -> slopes`; broadcasts over rows, and for a single
-            score it is taken number by number, so that scores of many models go in together.
+        slope: φ' = ∂φ/∂t, `(scores, label) -> slopes`; broadcasts over rows. For a single score it
+            acts on each number separately, so that it can take the scores of many models together.
         num_scores: C, or None for a single score (a vector θ).
         intercept: a constant 1 is appended to every feature vector; θ gains a last row.
         margin: φ depends on y·t alone, so that labels can be multiplied into the features.
-        slope_takes_models: with C scores, `slope` also takes scores of many models at once, rows ×
-            C × models, and is then not mapped over them, which would move every array about.
+        slope_takes_models: with C scores, `slope` also takes the scores of many models at once, of
+            shape (rows, C, models). It is then not mapped over the models, since a `vmap` would
+            transpose every array.
     """
 
     split: Callable[[PyTree], tuple[Array, Array]]
@@ -91,7 +93,7 @@ def deletion(loss: Loss, database: PyTree, indices) -> Edit:
 
 
 def null_records(loss: Loss, database: PyTree, count: int) -> PyTree:
-    """So many null records of a loss, as rows of this database.
+    """A number of null records of a loss (`count`), as rows of this database.
 
     Raises:
         InputError: the loss has no null record.
@@ -106,7 +108,7 @@ def null_records(loss: Loss, database: PyTree, count: int) -> PyTree:
     def repeated(leaf):
         if not is_concrete(leaf):
             return jnp.broadcast_to(leaf, (count, *leaf.shape))
-        # On the host, where nothing needs compiling.
+        # With NumPy, so that JAX compiles nothing for a new count.
         return jax.device_put(np.broadcast_to(np.asarray(leaf), (count, *leaf.shape)))
 
     return jax.tree.map(repeated, loss.null_record(records_of(database)))
@@ -115,8 +117,8 @@ def null_records(loss: Loss, database: PyTree, count: int) -> PyTree:
 def check_data(loss: Loss, database: PyTree) -> None:
     """Hold every row to the loss's domain, before anything is run.
 
-    `dd_jax.interact` and `dd_jax.drive` do so themselves; their transcript says that every row was
-    in the domain, and `Plan.certify` reads it there.
+    The functions `dd_jax.interact` and `dd_jax.drive` do this themselves; their transcript counts
+    the rows that were outside the domain, and `Plan.certify` reads these counts.
 
     Raises:
         InputError: a row outside the domain; the message names it.
@@ -136,14 +138,14 @@ def custom(
     domain: Domain = ANY_RECORD,
     null_record: Callable[[PyTree], PyTree] | None = None,
 ) -> Loss:
-    """A loss of the user's own, with the constants they declare.
+    """A loss written by the user, with the constants that the user declares.
 
-    Constants left out mean that certificates that need them are refused; constants given are
-    printed in every certificate as declared by the user, because nothing here can prove them.
+    Without a constant, certificates that need it are refused. Constants that are given are printed
+    in every certificate as declared by the user, because nothing here can prove them.
 
     Args:
-        value: ℓ, `(params, record) -> scalar`; a pure function. Programs that were compiled for it
-            are used again, so a global that it reads must not change.
+        value: ℓ, `(params, record) -> scalar`; a pure function. What was compiled for it is used
+            again, so a global variable that it reads must not change.
         template: `database -> params` of zeros.
         name: what messages and certificates call it.
         convex: whether ℓ(·; x) is convex for every record of the domain.
@@ -172,7 +174,7 @@ def from_scores(
 ) -> Loss:
     """The loss ℓ(θ; x) = φ(θᵀa, y) of a linear-score structure; your own GLM goes through here.
 
-    Its constants count as declared by the user, whatever they say.
+    Its constants count as declared by the user, even if they say otherwise.
 
     Raises:
         InputError: several scores declared as single-index; clipped, such a loss has no convex
@@ -204,10 +206,10 @@ def loss_of_scores(scores: LinearScores, constants: LossConstants, domain, null_
 
 
 def linear_scores(scores: LinearScores, params: Array, features: Array) -> Array:
-    """T = θᵀa (+ intercept) for one feature vector or for rows of them.
+    """The scores θᵀa (+ intercept) for one feature vector or for rows of them.
 
-    Written as θ @ Aᵀ for a single score: a plain vmap over θ then yields the (seeds, rows) layout,
-    twice as fast as its transpose.
+    Written as θ @ Aᵀ for a single score: a plain vmap over θ then gives the layout (seeds, rows),
+    which is twice as fast as its transpose.
     """
     weights = params[:-1] if scores.intercept else params
     margins = weights @ features.T if scores.num_scores is None else features @ weights

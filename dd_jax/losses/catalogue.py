@@ -1,7 +1,7 @@
 """The catalogue of losses with linear scores; `dd_jax.constants` proves their constants.
 
-R is the declared bound on the feature norm. An intercept appends a constant 1 to the features, so
-R² becomes R² + 1 in every constant.
+The symbol R stands for the declared bound on the feature norm. An intercept appends a constant 1 to
+the features, so R² becomes R² + 1 in every constant.
 """
 
 import functools
@@ -98,7 +98,7 @@ def tanh_margin(*, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
 
 @functools.cache
 def linear(*, feature_norm: float = 1.0) -> Loss:
-    """Linear loss -⟨x, θ⟩ of a bare feature vector x: L = R, β = 0; its law is closed-form."""
+    """Linear loss -⟨x, θ⟩ of a bare feature vector x: L = R, β = 0; its law has a closed form."""
     constants = proved.linear(feature_norm=feature_norm)
     domain = feature_domain(feature_norm)
     scores = LinearScores(
@@ -121,7 +121,8 @@ def _residual_loss(
 ) -> Loss:
     """A regression loss φ(⟨a, θ⟩ - y).
 
-    Only zero features make a record null, so an intercept leaves none.
+    Only zero features make a record null; with an intercept no record has zero features, so the
+    loss has no null record.
     """
     low, high = (None, None) if label_bound is None else (-label_bound, label_bound)
     domain = labelled_domain(feature_norm, low, high)
@@ -154,9 +155,9 @@ def squared(
 ) -> Loss:
     """Squared error (⟨a, θ⟩ - y)²/2: β = R², no Lipschitz constant over all θ.
 
-    Two sound uses: clipped (clipping Huberises it, L is then the clip norm), or where only labels
-    are replaced: with |y| ≤ label_bound the gradients of two records with the same features differ
-    by at most 2·R·label_bound, which a label-DP certificate can rely on.
+    It has two sound uses. Clipped, it becomes a Huber loss whose L is the clip norm. Where only
+    labels are replaced and |y| ≤ label_bound, the gradients of two records with the same features
+    differ by at most 2·R·label_bound, which a label-DP certificate can rely on.
     """
     return _residual_loss(
         proved.squared(feature_norm=feature_norm, label_bound=label_bound, intercept=intercept),
@@ -180,9 +181,10 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
     domain = labelled_domain(feature_norm, 0, num_classes - 1, whole_labels=True)
 
     def slope(t, y):
-        classes = jnp.ndim(y)  # their axis: before it rows, behind it models
+        classes = jnp.ndim(y)  # the axis of the classes: rows come before it, models after it
+        # Subtracting the largest score changes no share and keeps exp from overflowing.
         largest = jax.lax.stop_gradient(jnp.max(t, axis=classes, keepdims=True))
-        # Without the barrier the compiler takes every exponential again for each of the C slopes.
+        # Without the barrier XLA computes every exponential again for each of the C slopes.
         powers = jax.lax.optimization_barrier(jnp.exp(t - largest))
         share = powers / jnp.sum(powers, axis=classes, keepdims=True)
         right = jax.nn.one_hot(y, num_classes, dtype=t.dtype)

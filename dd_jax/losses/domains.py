@@ -1,7 +1,7 @@
 """Record domains 𝒳: the bounds that a loss's constants are proved on, checked or enforced.
 
-`check` looks at values on the host; `project` works inside jit. What is known statically (types,
-shapes, dtypes) is refused by both.
+The function `check` looks at values on the host; `project` works inside jit. Both refuse what is
+known statically to be wrong (types, shapes, dtypes).
 """
 
 import jax.numpy as jnp
@@ -136,9 +136,11 @@ def _project_norms(features: Array, feature_norm: float) -> tuple[Array, Array]:
     """Scale rows beyond the norm down to it; a row with NaN or infinity becomes zero."""
     finite = jnp.all(jnp.isfinite(features), axis=-1, keepdims=True)
     features = jnp.where(finite, features, jnp.zeros_like(features))
-    # Computed in float32, within ROUNDING of the truth: a kept row has at most R(1 + ROUNDING).
+    # The norm is computed in the features' type, within a factor 1 ± ROUNDING of the exact one, so
+    # a row that is kept as it is has at most the norm R(1 + ROUNDING), which the constants allow
+    # for.
     norms = jnp.linalg.norm(features, axis=-1, keepdims=True)
-    # A few ulp inside, so that rounding does not carry a scaled row out again.
+    # A few units in the last place inside, so that rounding does not move a scaled row out again.
     limit = jnp.asarray(
         feature_norm * (1 - 8 * float(jnp.finfo(features.dtype).eps)), features.dtype
     )

@@ -47,12 +47,12 @@ def bounded_network(
 ) -> Loss:
     """-tanh(y f(θ; a)) for a one-hidden-layer tanh network with fixed output weights v, ‖v‖ = V.
 
-    With R the bound on the (augmented) feature norm and k = max|tanh''| = 4/(3√3):
+    For the bound R on the (augmented) feature norm and k = max|tanh''| = 4/(3√3):
 
         b = 1,   L = V·R,   β = k·(V² + V/√hidden)·R².
 
     Assumes: labels in [-1, 1]; the output weights are not trained. A fully trained network has no
-    finite L, β over all θ, and no such certificate.
+    finite L and β over all θ, and therefore no such certificate.
     """
     constants = proved.bounded_network(
         hidden=hidden, output_norm=output_norm, feature_norm=feature_norm, intercept=intercept
@@ -76,10 +76,11 @@ def from_flax(
 ) -> Loss:
     """The loss value(module(a), y) of a flax module of dense layers, on `Labelled` records.
 
-    Its constants count as declared by the user, whatever they say. Gradients are clipped by ghost
-    norms (`ghost_gradient`), which needs every parameter in an `nn.Dense` that is called once per
-    record on a vector; a module with anything else is refused when its first gradient is traced.
-    `dd_jax.losses.custom` takes any function, at the price of one gradient per record.
+    Its constants count as declared by the user, even if they say otherwise. Gradients are clipped
+    by ghost norms (`ghost_gradient`), for which every parameter must be in an `nn.Dense` layer that
+    is called once per record on a vector. Any other module is refused when its first gradient is
+    traced; for such a module `dd_jax.losses.custom` takes any function, at the cost of one gradient
+    per record.
     """
     declared = dataclasses.replace(constants, established="declared")
     return _loss_of_flax(module, value, declared, domain, null_record)
@@ -118,11 +119,12 @@ def ghost_gradient(
     clip_norm,
     weight=None,
 ) -> PyTree:
-    """Sum over records of their clipped gradients, without forming any of them.
+    """Sum over records of their clipped gradients, without forming any single gradient.
 
-    A dense layer's gradient for one record is input ⊗ δ with δ the loss's derivative in the layer's
-    output. One backward pass with respect to a zero added to each layer's output gives every δ;
-    then ‖∇ℓ‖² = Σ_layers (‖input‖² + bias) ‖δ‖², and the clipped sum is inputᵀ(weight · δ).
+    A dense layer's gradient for one record is input ⊗ δ, where δ is the derivative of the loss in
+    the layer's output. One backward pass with respect to a zero added to each layer's output (a
+    "tap") gives every δ. Then ‖∇ℓ‖² = Σ_layers (‖input‖² + bias) ‖δ‖² with bias = 1 for a layer
+    that has one, and the clipped sum is inputᵀ(weight · δ).
     """
     inputs, taps = _dense_layers(module, params, database.features)
     _require_dense_parameters(params, inputs)
@@ -143,10 +145,10 @@ def ghost_gradient(
 def _require_agreement(module, value, record_loss, template, features, label) -> None:
     """Refuse a module whose ghost gradients differ from its true ones (shared weights, say).
 
-    Two made-up records, once per shape, at trace time.
+    Compares them on two random records, once per shape, while the gradient is traced.
     """
 
-    @jax.jit  # operation by operation it would be fifty programs to compile
+    @jax.jit  # without jit every operation would be compiled as its own program, about fifty
     def compare(key):
         row_key, params_key = jax.random.split(key)
         rows = jax.random.normal(row_key, features.shape, features.dtype)
@@ -173,7 +175,7 @@ def _require_agreement(module, value, record_loss, template, features, label) ->
 
 
 def _clip_weights(params, inputs, deltas, clip_norm) -> Array:
-    """min(1, C / ‖∇ℓ‖) per record."""
+    """The factor min(1, C / ‖∇ℓ‖) of each record."""
     squares: Any = 0
     for path, delta in deltas.items():
         scale = jnp.sum(inputs[path] ** 2, axis=-1) + int("bias" in _layer(params, path))

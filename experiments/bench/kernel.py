@@ -1,9 +1,9 @@
 """The gradient kernel, beside the machine's matrix product and beside other ways to compute it.
 
 Useful work of one step for S seeds is 4·n·d·S floating-point operations (scores and their
-transpose). Absolute times mean little on a shared machine; ratios, best of several taken in turns
-in one run, do. One core is timed by the processor time of the process, which leaves out what other
-processes take of the core.
+transpose). Absolute times mean little on a shared machine, so each number is a ratio of best times
+taken in turns in one run. One core is timed by the processor time of the process, which leaves out
+what other processes take of the core.
 """
 
 import importlib.util
@@ -33,8 +33,8 @@ def best_times(
 ) -> dict[str, float]:
     """Shortest of several timed calls of each function, taken in turns.
 
-    In turns, because a shared machine is fast at one moment and slow at the next; each timed call
-    follows one of the same function, so that all find their caches warm.
+    They take turns because a shared machine is fast at one moment and slow at the next. Each timed
+    call follows another call of the same function, so that caches are warm for all.
     """
     best = dict.fromkeys(functions, float("inf"))
     for _ in range(repeats):
@@ -157,8 +157,8 @@ def torch_steps(
 ) -> Callable[[], Any]:
     """Noisy-GD as a plain PyTorch loop of one seed: autograd, a step, noise.
 
-    Clipped it takes one gradient per record, by `torch.func`, and does what our steps do; otherwise
-    one backward pass through the mean loss, as public code does that cannot clip.
+    With clipping it takes one gradient per record by `torch.func` and makes the same steps as ours.
+    Without, it is one backward pass through the mean loss, as in public code that cannot clip.
     """
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -210,7 +210,7 @@ class Cell:
             makes the same steps. torch_unclipped_ratio: over one that does not clip.
         peak_bytes: memory of the compiled gradient: arguments, results and scratch.
         formula_bytes: what `gradients.peak_numbers` bounds it by.
-        targets: least values asked of the ratios above.
+        targets: the smallest wanted values of the ratios above.
     """
 
     loss: str
@@ -238,10 +238,10 @@ class Workload:
         n, d, seeds: sizes.
         hidden: hidden units of a network d-hidden-1 (0: none).
         classes: classes of softmax regression (0: none). With neither it is logistic regression.
-        reference_seeds: seeds that one gradient per record is timed with (0: not at all); it takes
-            n·d numbers for each.
-        torch_steps: steps of the PyTorch loops (0: not at all).
-        targets: least values asked of ratios, by their names in `Cell`.
+        reference_seeds: seeds with which one gradient per record is timed (0: not timed); each
+            takes n·d numbers.
+        torch_steps: steps of the PyTorch loops (0: not timed).
+        targets: the smallest wanted values of ratios, by their names in `Cell`.
     """
 
     n: int
@@ -293,7 +293,7 @@ def measure(work: Workload) -> Cell:
     def ratio(form: str) -> float | None:
         return seconds[form] / seconds["ours"] if form in seconds else None
 
-    if "per record" in seconds:  # of some of the seeds
+    if "per record" in seconds:  # timed with some of the seeds only
         seconds["per record"] *= work.seeds / work.reference_seeds
     weights = sum(leaf.size for leaf in jax.tree.leaves(params))
     rate = 4 * work.n * weights / seconds["ours"]
@@ -339,7 +339,7 @@ def _case(work: Workload) -> tuple[dd.Problem, dd.Labelled, Any, str]:
 
 
 def _repeats(work: Workload) -> int:
-    """More turns for short ones, which are the more easily disturbed."""
+    """More turns for short programs, which are disturbed more easily."""
     numbers = work.n * work.d * work.seeds
     return 3 if numbers > 10**9 else 6 if numbers > 10**8 else 15
 
@@ -379,7 +379,7 @@ def measure_sharded(
 ) -> Cell:
     """Noisy steps of seeds sharded over one device for each core.
 
-    The yardstick is the better of one product that all cores share and of one product for each.
+    The yardstick is the faster of two: one product shared by all cores, or one product per core.
     """
     database, _ = logistic_inputs(n, d, 1)
     schedule = dd.noisy_gd.Schedule(STEP_SIZE, NOISE, 1.0, steps, 0)
@@ -424,7 +424,7 @@ AXES = {
 def growth(repeats: int = 3) -> dict[str, dict[str, Any]]:
     """For each axis its sizes, best times, exponent of time, bytes and the bytes of the formula.
 
-    Sizes of an axis are timed in turns, so that a slow moment of the machine bends no line.
+    Sizes of an axis are timed in turns, so that a slow moment of the machine affects all alike.
     """
     return {axis: _along(axis, sizes, repeats) for axis, sizes in AXES.items()}
 

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from dd_jax.cli import style
 from experiments.bench import kernel, streams
 
-# A number this far worse than the median of past runs is a regression; two runs of the same code on
-# a shared machine mostly differ by less.
+# A number this much worse than the median of past runs is a regression. Two runs of the same code
+# on a shared machine mostly differ by less.
 WORSE = 0.15
 PAST_RUNS = 5
 
@@ -28,7 +28,7 @@ def benchmark(
 
     Args:
         quick: the kernel's cells alone.
-        with_cells: cells of another process, to stand behind those of this one.
+        with_cells: cells measured by another process, listed after those of this one.
         progress: told what is being measured.
     """
     measured = []
@@ -56,7 +56,7 @@ def cell_name(cell: dict) -> str:
 
 
 def ratios_of(result: dict) -> dict[str, float]:
-    """Every ratio to another way of the same run, by name; larger is better."""
+    """Every speed ratio by name; larger is better."""
     return {
         f"{key}: {cell_name(cell)}": value
         for cell in result["cells"]
@@ -68,7 +68,7 @@ def ratios_of(result: dict) -> dict[str, float]:
 def costs_of(result: dict) -> dict[str, float]:
     """Every cost of a stream and all memory, by name; smaller is better."""
     streams_cost = {
-        # An overhead near zero has no share to grow by; the whole request has.
+        # A relative change of an overhead near zero means nothing; compare whole requests instead.
         name: 1 + value if name.startswith("request_overhead") else value
         for name, value in result.get("ratios", {}).items()
     }
@@ -90,7 +90,7 @@ def machine() -> str:
 def past_runs(path: Path) -> list[dict]:
     """What was kept of earlier runs on this kind of machine, oldest first.
 
-    A line that was cut off, or is none of ours, is passed over.
+    Lines that are cut off or have another format are skipped.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     entries = [entry for entry in map(_entry, lines) if entry.get("machine") == machine()]
@@ -159,7 +159,7 @@ def _ratios(axes: Axes, cells: list[dict]) -> None:
     if aims:
         where, least = zip(*aims, strict=True)
         axes.plot(least, where, "|", ms=20, mew=2, color=style.ORANGE, label="asked for")
-        # Above the bars: within them it would cover some, and its mark would pass for one more.
+        # The legend goes above the bars: inside, it would hide some, and look like another bar.
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, markerscale=0.5)
     axes.set_yticks(places, [cell_name(cell) for cell in cells], fontsize=8)
     axes.set_xlabel("useful operations per second, over the matrix product's")

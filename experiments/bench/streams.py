@@ -10,7 +10,7 @@ from dd_jax import databases, ensemble, erm, requesters
 from dd_jax.noisy_gd import Schedule
 from experiments.bench import kernel
 
-# The most that is asked of each ratio.
+# The largest wanted value of each ratio.
 LIMITS = {
     "pair_over_one_arm": 2.1,
     "pair_memory_over_one_arm": 1.2,
@@ -54,7 +54,7 @@ def _fixed(database: dd.Labelled, requests: int) -> dd.Requester:
 
 
 def _coins(database: dd.Labelled) -> dd.Requester:
-    """Deletes a row that its coins choose, another for every seed."""
+    """Deletes a random row, a different one for every seed."""
     null = dd.losses.null_records(kernel.logistic_problem().loss, database, 1)
     n = len(database.label)
 
@@ -115,12 +115,12 @@ def pair_memory(n: int, d: int, seeds: int) -> float:
 
 
 def record_bytes(program_bytes: Callable[[int], int], n: int) -> float:
-    """What a program's memory grows by with a record: the database and every copy of it."""
+    """How much a program's memory grows per record: the database and every copy of it."""
     return (program_bytes(2 * n) - program_bytes(n)) / n
 
 
 def multiplicities(distinct: int, d: int, seeds: int, copies: int) -> float:
-    """N = distinct · copies records held as distinct ones with counts, over those alone."""
+    """Distinct records with counts (n = distinct · copies), over the distinct records alone."""
     database, params = kernel.logistic_inputs(distinct, d, seeds)
     counted = databases.counted(database, np.full(distinct, copies))
     gradient = kernel.batched(kernel.logistic_problem())
@@ -130,9 +130,9 @@ def multiplicities(distinct: int, d: int, seeds: int, copies: int) -> float:
 
 
 def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
-    """A stream whose edits differ between seeds, as overlays, over a stream that is fixed.
+    """A stream whose edits differ between seeds, as overlays, over a fixed stream.
 
-    The requester picks rows by its coins, so that both streams ask for the same work.
+    The requester picks rows at random, so that both streams need the same work.
     """
     database, _ = kernel.logistic_inputs(n, d, 1)
     curator = _curator()
@@ -147,7 +147,7 @@ def adaptive(n: int, d: int, seeds: int, requests: int) -> float:
 
 
 def overlay_bytes(n: int, d: int, seeds: int, requests: int) -> int:
-    """Bytes of the database's state for all seeds: one base; for each seed what is left, slots."""
+    """Bytes of the databases of all seeds: one base, and per seed its weights and slots."""
     database, _ = kernel.logistic_inputs(n, d, 1)
     slots = jax.eval_shape(lambda rows: databases.overlay(rows, requests), database)
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(database))

@@ -4,7 +4,7 @@ from dd_jax.cli.output import print_json
 
 
 def list_names(kind: str, names: list[str], as_json: bool) -> int:
-    """Print what there is of a kind, for `--list`; returns the exit status."""
+    """Print the names, for `--list`; returns the exit status."""
     if as_json:
         print_json({kind: names})
     else:

@@ -35,14 +35,14 @@ class Config:
     """
 
     cores: int = 1
-    """With more than one: only the cell that spreads its seeds over as many devices, which a run on
-    one core measures as well, with two."""
+    """With more than one core, measure only the cell that spreads its seeds over as many devices.
+    A run on one core also measures that cell, with two."""
     quick: bool = False
-    """The kernel's cells alone, without streams and growth."""
+    """Measure only the kernel, without streams and growth."""
     history: Path = Path("results/bench.jsonl")
-    """File that past results are kept in."""
+    """File with past results."""
     figure: Path = Path("results/bench.png")
-    """File that the figure is written to."""
+    """File for the figure."""
     json: bool = False
     """Print one JSON object."""
 
@@ -58,7 +58,7 @@ def main(config: Config) -> int:
 
         print_json(sharded(config.cores))
         return 0
-    # Before this process is pinned: another one inherits what it may use.
+    # Before this process is pinned to one core, because a child process inherits the pinning.
     apart = _two_cores() if len(available) > 1 else ()
     _pin(available, 1)
     from experiments.bench import run
@@ -81,7 +81,7 @@ def main(config: Config) -> int:
 
 
 def _check_file(option: str, path: Path) -> None:
-    """Refuse a file that cannot be written before minutes of measuring."""
+    """Refuse a file that cannot be written, before minutes of measuring."""
     if path.is_dir():
         raise InputError(f"{option} {path} is a folder; name a file.")
     above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -91,10 +91,10 @@ def _check_file(option: str, path: Path) -> None:
 
 def _available(cores: int) -> list[int]:
     if not hasattr(os, "sched_setaffinity"):
-        raise InputError("bench pins itself to cores, which this system does not offer; use Linux.")
+        raise InputError("bench pins itself to cores, which this system cannot do; use Linux.")
     available = sorted(os.sched_getaffinity(0))
     if not 1 <= cores <= len(available):
-        raise InputError(f"--cores {cores}: this machine lets us use 1 to {len(available)}.")
+        raise InputError(f"--cores {cores}: this process may use 1 to {len(available)}.")
     return available
 
 
@@ -125,14 +125,14 @@ def _print(result: dict) -> None:
         (cell_name(cell), *(_with_target(cell, key) for key in COLUMNS.values()))
         for cell in result["cells"]
     ]
-    print_table("Ratios of one run (in brackets: asked for)", ["setting", *COLUMNS], rows)
+    print_table("Ratios of one run (in brackets: wanted)", ["setting", *COLUMNS], rows)
     others = [(name, now, LIMITS.get(name)) for name, now in result.get("ratios", {}).items()]
     others += [
         (f"exponent of time in {axis}", found["time_exponent"], None)
         for axis, found in result.get("growth", {}).items()
     ]
     if others:
-        print_table("Streams and growth", ["ratio", "now", "asked for: at most"], others)
+        print_table("Streams and growth", ["ratio", "now", "wanted: at most"], others)
     worse = [(name, *found.values()) for name, found in result["regressions"].items()]
     if worse:
         print_table("WORSE by more than 15%", ["number", "now", "median of past runs"], worse)

@@ -23,10 +23,10 @@ class Config:
     """Compare Noisy-GD with retraining, Perturbed-GD, SISA, certified removal and the others.
 
     For each data set: what every system claims and keeps in secret, what a request costs, how good
-    the model is, and what three adversaries get of a deleted record: one that sees one release, one
-    that sees many, one that designed the requester. Writes compare.csv, compare.json and the
-    figure compare.png, .svg and .pdf. Exit status 1: a data-deletion certificate of this library
-    was refuted.
+    the model is, and what three adversaries learn about a deleted record: one that sees one
+    release, one that sees many, one that designed the requester. Writes compare.csv, compare.json
+    and the figure compare.png, .svg and .pdf. Exit status 1: a data-deletion certificate of this
+    library was refuted.
     """
 
     data: tuple[str, ...] = ()
@@ -37,18 +37,18 @@ class Config:
     list: Switch = False
     """List the systems."""
     sequential: Switch = False
-    """A hundred deletions by every system instead: what they cost in all, at which accuracy.
+    """Instead: a hundred deletions by every system, their total cost and their accuracy.
     Writes sequential-DATA.csv and so on; takes --data, --epsilon, --seed and --results."""
     epsilon: float = 1.0
-    """ε, the target for a deleted record."""
+    """The target ε for a deleted record."""
     delta: float = 1e-5
     """δ, the same."""
     seeds: int = 500
     """Interactions in each world; systems with costly requests get fewer."""
     records: int = 256
-    """n, records of each data set, the target included."""
+    """Number of records n of each data set, including the target."""
     l2: float = 0.1
-    """λ, the L2 constant."""
+    """The L2 constant λ."""
     confidence: float = 0.95
     """Confidence of all advantages of the table together."""
     seed: int = 0
@@ -95,7 +95,7 @@ def main(config: Config) -> int:
 # --- a hundred deletions --------------------------------------------------------------------------
 
 COLUMNS = ("system", "notion", "keeps", "σ²", "passes", "gradients", "accuracy", "within\na point")
-OWN_NOISE = "its noise is its own"
+OWN_NOISE = "this system sets its own noise"
 
 
 def _sequential(config: Config) -> int:

@@ -1,9 +1,9 @@
 """Three adversaries against one target, in two worlds that differ by its label.
 
 (a) sees one release after the deletion, (b) a hundred, with requests in between that name no row,
-(c) designed the requester: it sees the release after learning and writes the target's label, as it
-reads it there, into other rows, one request each; the target goes after that, and the adversary
-sees one release. What the adversaries see goes through `dd_jax.attacks.game`.
+(c) designed the requester: it sees the release after learning, guesses the target's label from it
+and writes that label into other rows, one request each; then the target is deleted, and the
+adversary sees one release. What the adversaries see goes through `dd_jax.attacks.game`.
 """
 
 import functools
@@ -86,8 +86,8 @@ def _read_centroids(centroids: Array) -> Array:
 def make_requester(board: Board, copies: int) -> Requester:
     """Requests 1 to `copies` write the label read from φ_0 into other rows, the next deletes.
 
-    Later requests name no row. The label is the sign of the target's own feature in φ_0, which in
-    either world is zero but for the target.
+    Later requests name no row. The label is the sign of the target's own feature in φ_0; without
+    the target it would be zero in either world.
     """
     n = dd.types.num_records(board.database)
 
@@ -115,7 +115,7 @@ class Sight(NamedTuple):
 
 
 def look(key: Array, view: PostDeletionView, *, read: Callable) -> Sight:
-    """The adversary's evidence; her rule is fitted on the host."""
+    """The adversary's evidence; the decision rule is fitted on the host."""
     del key
     shown = jax.vmap(read)(view.releases)
     means = [jnp.mean(shown[:count], axis=0) for count in SUMMARIES if count <= len(shown)]
@@ -167,8 +167,8 @@ def _one_by_one(fn, key: Array, seeds: int, database: PyTree, edit: Edit) -> Pai
 def judge(present: np.ndarray, absent: np.ndarray, confidence: float) -> Estimate:
     """The advantage of a linear test: direction and threshold from 30% of the seeds, judged on 70%.
 
-    The interval is for this test. The truth for the best test is at least its lower limit; its
-    upper limit bounds no other test.
+    The interval is for this test. Its lower limit also bounds the best test from below; its upper
+    limit says nothing about other tests.
 
     Args:
         present, absent: (seeds, …) evidence of each world.
@@ -188,7 +188,7 @@ def judge(present: np.ndarray, absent: np.ndarray, confidence: float) -> Estimat
 
 
 def _best_threshold(present: np.ndarray, absent: np.ndarray) -> float:
-    """The threshold between two fitting scores at which the arms differ most."""
+    """The threshold at which the two worlds differ most, among midpoints of the fitting scores."""
     both = np.unique(np.concatenate([present, absent]))
     middles = (both[1:] + both[:-1]) / 2 if both.size > 1 else both
     gains = [np.mean(present > t) - np.mean(absent > t) for t in middles]

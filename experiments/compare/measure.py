@@ -29,10 +29,10 @@ from experiments.compare.systems import Bound, Contestant
 # Gradient steps per request, times seeds: costlier systems get fewer seeds.
 MOST_WORK = 12_000
 LEAST_SEEDS = 150
-# Releases shown to the patient adversary where all of them are the same.
+# Releases shown to the patient adversary if all of them are the same.
 REPEATED = 3
 MEANS = ("excess_risk", "accuracy")
-# Of the mean of each of them.
+# Confidence of each mean.
 MEAN_CONFIDENCE = 0.95
 
 ADVERSARIES = ("one release", "many releases", "adaptive requester")
@@ -104,7 +104,7 @@ class Row:
         data, system, setting: which, and the numbers chosen.
         guarantee: the claim as data.
         costs: of a stream of deletions.
-        excess_risk, accuracy: of the release after the target's deletion.
+        excess_risk, accuracy: of the first release after the target's deletion.
         advantages: of the three adversaries. allowed: by the system's own claim.
         seeds: in each world.
         repeats: whether an empty request releases the same model again.
@@ -127,8 +127,8 @@ class Row:
     def verdict(self, adversary: int) -> str:
         """What the samples say of one adversary.
 
-        Where nothing is claimed against this adversary, the claim for one release is the measure of
-        how much it gets.
+        Where nothing is claimed against this adversary, its advantage is compared with the claim
+        for one release.
         """
         low, bound = self.advantages[adversary].low, self.allowed[adversary]
         if not isinstance(bound, str):
@@ -229,10 +229,10 @@ def with_gupta(key: Array, rows: Sequence[Row], each: float, say: Callable) -> l
 def run(config: Config, say: Callable[[str], None] = lambda text: None) -> Comparison:
     """Every chosen system on every chosen data set, one confidence for all advantages together.
 
-    A system whose claim cannot be had at the target is left out, with its reason.
+    A system that cannot meet its claim at the target is left out, with its reason.
 
     Raises:
-        InputError: all of them are.
+        InputError: no system can be run.
     """
     chosen = systems.find(config.systems)
     # Three adversaries in each row, and Gupta et al.'s against two forms of SISA.
@@ -241,7 +241,7 @@ def run(config: Config, say: Callable[[str], None] = lambda text: None) -> Compa
     left_out: dict[tuple[str, str], str] = {}
     for place, name in enumerate(config.data):
         if place:
-            # Nothing that was compiled for one scene fits another; it would only take room.
+            # Programs compiled for one scene do not fit another one and would only take memory.
             jax.clear_caches()
         key = jax.random.fold_in(jax.random.key(config.seed), place)
         found, refused = _rows(key, make_scene(name, config), chosen, each, say)
@@ -254,7 +254,7 @@ def run(config: Config, say: Callable[[str], None] = lambda text: None) -> Compa
 
 
 def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row], dict[str, str]]:
-    """Costs one system at a time, since time is measured; games two at a time, to use the cores.
+    """Costs are measured one system at a time, games run two at a time to use the cores.
 
     Returns the rows, and why a system has none.
     """
@@ -305,7 +305,7 @@ def _row(
     shown = min(REPEATED, config.releases) if contestant.repeats else config.releases
     quiet = _released(play(quiet_key, copies=0, releases=shown))
     if contestant.repeats and not _all_equal(quiet.present.means):
-        raise RuntimeError(f"{name} is said to repeat its release and does not.")
+        raise RuntimeError(f"{name} is declared to repeat its release but does not.")
     adaptive = _released(play(adaptive_key, copies=config.copies, releases=1))
     model, risk, accuracy = quiet.present.first, *map(contestant.missing.get, MEANS)
     if risk is None:
@@ -339,7 +339,7 @@ def _affordable_seeds(config: Config, steps: float) -> int:
 
 
 def _released(pair: Pair) -> Pair:
-    """The pair, refused if a model in it was withheld, as certified removal may."""
+    """The pair; refused if a model was withheld, which certified removal may do."""
     if not all(np.isfinite(world.means).all() for world in (pair.present, pair.absent)):
         raise CertificateRefused(
             "a release was withheld, since the budget does not cover what training leaves; "

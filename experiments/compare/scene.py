@@ -2,7 +2,7 @@
 
 The target has a feature of its own, one that is zero in every other record (a rare word, say), and
 a little of the direction that tells the classes apart. The domain allows such a record, and no
-other is remembered better: nothing but the regulariser pulls its own weight back. In the other
+other is remembered better: only the regulariser pulls its weight back. In the other
 world it has the opposite label from the start.
 """
 
@@ -33,16 +33,16 @@ SYNTHETIC_DIM = 10
 
 @dataclass(frozen=True)
 class Config:
-    """What is compared, on what, how closely.
+    """What is compared, on which data and with how many seeds.
 
     Attributes:
         data: data sets, of `dd_jax.data.TASKS` or "synthetic".
         systems: names of `systems.CONTESTANTS`; empty for all.
         epsilon, delta: the target for a deleted record.
-        private_factor: ε of one release for a record that stays, where a system gives that, in
-            units of ε.
+        private_factor: ε of one release for a record that stays, in units of ε, for systems that
+            give such privacy.
         seeds: interactions in each world; costly systems get fewer, and their row says so.
-        records: n, target included; the first rows of the data.
+        records: the number n, including the target; the first rows of the data.
         l2: λ.
         quiet_risk: what the noise of a system without privacy may add to the excess risk; its free
             number is chosen by that.
@@ -112,7 +112,7 @@ class Scene:
 
     @property
     def dim(self) -> int:
-        """d, features with the target's own."""
+        """The number of features d, including the target's own."""
         return self.database.features.shape[1]
 
     @property

@@ -3,7 +3,7 @@
 One pass is one gradient of every record; passes are those of each system's own calibration.
 Accuracy belongs to the law of the last model, by real runs. Systems that share their steps
 (θ ← θ - ηg + √(2ησ²)N with the same η and σ²) share that law once learning has converged: more
-steps per request leave it where it is. So each kind of step is run once per noise, over the whole
+steps per request do not change it. So each kind of step is run once per noise, over the whole
 stream with one pass per request (or per several), and not again for every accountant.
 """
 
@@ -28,7 +28,7 @@ from dd_jax.plans import conditions
 from dd_jax.requesters import fixed_stream, stack_edits
 from experiments.cache import jit_small
 
-# Requests that one pass serves where every release is private by itself.
+# Requests that one pass serves if every release is private by itself.
 LAZY_REQUESTS = 10
 
 
@@ -103,7 +103,7 @@ class Stream(NamedTuple):
 def noisy_gd_passes(stream: Stream, noise_variance: float, requests: int | None = None) -> float:
     """K_Ā of every request by the optimal accountant, at least one.
 
-    The deletions are dealt evenly to the requests; every record is one by default.
+    The deletions are divided evenly among the requests; by default each record has its own.
     """
     requests = requests or stream.deletions
     run = stream.descent(noise_variance, stream.long_step, stream.deletions // requests)
@@ -129,8 +129,8 @@ def langevin_passes(stream: Stream, noise_variance: float, requests: int | None 
 def lazy_passes(stream: Stream, noise_variance: float) -> float:
     """One pass per `LAZY_REQUESTS` single deletions, where every release is (ε, δ)-DP by itself.
 
-    A request in between is answered by the model as it is. Guarantee: (ε, δ)-data-deletion of each
-    record alone, right after its request: the deletion bound at K_Ā = 0 is the privacy bound.
+    A request in between is answered with the unchanged model. Guarantee: (ε, δ)-data-deletion of
+    each record alone, right after its request: the deletion bound at K_Ā = 0 is the privacy bound.
     Infinite where the noise is too small for that. The passes only keep the risk from growing.
     """
     private = noise_variance >= stream.private_noise * (1 - 1e-12)
@@ -173,7 +173,7 @@ class StreamSystem(NamedTuple):
         notion, keeps: in words.
         steps: the kind of step whose accuracy is its own, or its own name.
         passes: `(stream, σ²) -> passes over all requests`; None for a single point.
-        single: whether every record is a request of its own.
+        single: whether every record has its own request.
     """
 
     notion: str
@@ -305,7 +305,7 @@ def accuracies(
 
 
 def stream_edits(stream: Stream, train: dd.Labelled, rows: int = 1) -> dd.Edit:
-    """Row after row is blanked, so many per request."""
+    """Blanks row after row, `rows` of them per request."""
     loss = stream.problem.loss
     starts = range(0, stream.deletions, rows)
     return stack_edits([dd.deletion(loss, train, list(range(k, k + rows))) for k in starts])

@@ -4,7 +4,7 @@ Three kinds: those whose noise protects the records that stay (all run at the no
 plan, so that they have its risk), those whose state after a request has the law of retraining, and
 those that claim closeness to retraining and give the other records no privacy. The free number of
 the last (steps, noise) is the cheapest that adds at most `Config.quiet_risk` to the excess risk:
-accuracy is what one leaves privacy away for.
+the reason to give up privacy is accuracy.
 
 Noise of variance v_i along a direction of curvature h_i adds ½ Σ h_i v_i to the excess risk, to
 second order.
@@ -42,7 +42,7 @@ from experiments.compare.scene import Scene
 
 LINEAR, SHARDED, CLUSTERS = "linear", "shards", "clusters"
 BATCH = 64
-# An odd number of shards: an even one can be divided and name no class.
+# The number of shards is odd: an even number can tie and then names no class.
 SHARDS, SLICES, SHARD_STEPS, PRIVATE_SHARD_STEPS = 5, 2, 30, 6
 K, ITERATIONS, SPACING = 2, 3, 0.05
 MOST_STEPS = 1000
@@ -50,8 +50,8 @@ MOST_STEPS = 1000
 # Why a claim says nothing of an adversary.
 ONE_RELEASE = "the claim is for one release, and later ones draw on a secret state"
 NOT_ADAPTIVE = "the claim is for requests that do not depend on releases"
-AS_EDITED = "what is claimed of adaptive requests is against retraining on the rows as edited"
-NOT_KNOWN = "claimed by its authors with constants that are not known here"
+AS_EDITED = "for adaptive requests the claim compares with retraining on the rows as edited"
+NOT_KNOWN = "claimed by its authors with constants that are unknown here"
 NOTHING = "nothing is claimed"
 
 Bound = float | str
@@ -68,10 +68,10 @@ class Contestant:
         setting: the numbers that were chosen, in words.
         allowed: by its own claim, after one release, after many, and to an adaptive requester.
         missing: columns without a value, and why.
-        one_by_one: whether interactions are run one after another: where a request may train anew,
-            running many side by side would train in all of them.
-        repeats: whether an empty request leaves the state as it is and releases it again; the
-            patient adversary is then shown a few releases, and that they repeat is checked.
+        one_by_one: whether interactions run one after another. If a request may train anew, many
+            interactions side by side would all train whenever one of them does.
+        repeats: whether an empty request releases the unchanged state again. The patient adversary
+            is then shown a few releases, and it is checked that they are the same.
     """
 
     system: System
@@ -89,7 +89,7 @@ EXACT = (0.0, 0.0, NOT_ADAPTIVE)
 def unlearning(
     guarantee: Guarantee, *, lasting: bool, adaptive: str = NOT_ADAPTIVE
 ) -> tuple[Bound, Bound, Bound]:
-    """(ε, δ)-unlearning: a bound for one release, none against what requests carry.
+    """(ε, δ)-unlearning: a bound for one release, but none for adaptive requests.
 
     Args:
         guarantee: the claim.
@@ -103,7 +103,7 @@ def unlearning(
 
 
 def allowed_by_unlearning(epsilon: float, delta: float) -> float:
-    """The advantage that two laws may have which are both (ε, δ)-close to the same third.
+    """The largest advantage between two laws that are both (ε, δ)-close to a third one.
 
     Each is (2ε, δ(1 + e^ε))-close to the other, and (e, d)-closeness allows (eᵉ - 1 + 2d)/(eᵉ + 1).
     """
@@ -156,10 +156,10 @@ def make_retraining(scene: Scene) -> Contestant:
 
 
 def _steps_from_scratch(scene: Scene, plan: dd.Plan) -> int:
-    """The fewest steps that leave at most a tenth of Noisy-GD's risk of what they start from.
+    """The fewest steps after which the start adds at most a tenth of Noisy-GD's risk.
 
-    To second order k steps leave ½ Σ h_i (1 - ηh_i)^{2k} θ*_i² and as much of the start's variance,
-    h_i the scene's own curvatures where the plan's bound has the least that they can be.
+    To second order k steps leave ½ Σ h_i (1 - ηh_i)^{2k} (θ*_i² + the start's variance). The h_i
+    are the scene's own curvatures; the plan's bound uses their smallest possible value.
     """
     start = np.asarray(scene.weights) ** 2 + plan.init_variance
     left = 1 - plan.step_size * scene.curvatures
@@ -171,7 +171,7 @@ def _steps_from_scratch(scene: Scene, plan: dd.Plan) -> int:
 
 
 def make_fixed_model(scene: Scene) -> Contestant:
-    """The model that depends on no record."""
+    """A fixed model, which does not depend on any record."""
     missing = {"accuracy": "θ = 0 names no class"}
     return Contestant(
         fixed_model.system(scene.problem), LINEAR, "θ = 0", (0.0, 0.0, 0.0), missing=missing
@@ -195,7 +195,7 @@ def make_langevin(scene: Scene, accountant: str) -> Contestant:
     if accountant == "optimal":
         return Contestant(system, LINEAR, setting, _gaussian_bounds(scene, made))
     later = calibrate(requests=10).request_steps[-1]
-    setting += f" (claim for 1 request; the tenth of ten would take {later})"
+    setting += f" (claim for 1 request; the tenth of ten would need {later})"
     return Contestant(system, LINEAR, setting, unlearning(system.guarantee, lasting=True))
 
 
@@ -281,7 +281,7 @@ CLUSTERING = {
 
 
 def make_q_k_means(scene: Scene) -> Contestant:
-    """The spacing for a chance of 1/2 to retrain, or a fixed one where that cannot be had."""
+    """The spacing for a chance of 1/2 to retrain, or a fixed one if no spacing reaches that."""
     sizes = {"n": scene.n, "dim": scene.dim, "clusters": K, "iterations": ITERATIONS}
     try:
         spacing = q_k_means.calibrate(diameter=2.0, retrain_probability=0.5, **sizes)
@@ -315,7 +315,7 @@ def make_perturbed_gd(scene: Scene, form: Form, *, equal_risk: bool = False) -> 
             break
     setting = f"I = {made.delete_steps}, noise {made.noise_deviation:.3g}"
     if quadratic_risk(scene, made.noise_deviation**2) > risk:
-        setting += f", louder than the rule has it: no I below {MOST_STEPS} is quieter"
+        setting += f", more than the rule allows: no I below {MOST_STEPS} needs less"
     system = perturbed_gd.system(scene.problem, made)
     allowed = unlearning(system.guarantee, lasting=False, adaptive=AS_EDITED)
     return Contestant(system, LINEAR, setting, allowed)
@@ -337,10 +337,10 @@ def make_stateless_perturbed_gd(scene: Scene, form: Form) -> Contestant:
 
 
 def make_certified_removal(scene: Scene) -> Contestant:
-    """σ of b by the risk that it adds, ½ σ² Σ 1/h_i / n²; the budget then decides who retrains.
+    """The risk that b adds, ½ σ² Σ 1/h_i / n², sets its σ; the budget decides who retrains.
 
-    An empty request changes nothing, so that a hundred releases are one. (A model that is withheld
-    is followed by one with a fresh b, which draws on no secret either.)
+    An empty request changes nothing, so a hundred releases are the same one. (After a withheld
+    model comes one with a fresh b, which uses no secret either.)
     """
     spread = np.sum(1 / scene.curvatures) / (2 * scene.n**2)
     noise = math.sqrt(scene.config.quiet_risk / spread)
@@ -368,7 +368,7 @@ def make_projective_residual(scene: Scene) -> Contestant:
 
 
 def make_noisy_fine_tuning(scene: Scene) -> Contestant:
-    """Clips at the optimum's own size; as many quiet steps at the end as the risk rule asks for."""
+    """Clips at the optimum's norm; the risk rule sets the number of quiet steps at the end."""
     config, step_size = scene.config, scene.step_size
     calibrate = partial(
         noisy_fine_tuning.calibrate,

@@ -1,7 +1,7 @@
 """A comparison as it is shown: printed tables, CSV, JSON and the figure.
 
-Where a value does not exist its reason stands: below the tables, in square brackets in the CSV,
-under `reasons` in the JSON.
+A value that does not exist is replaced by its reason: below the tables, in square brackets in the
+CSV, under `reasons` in the JSON.
 """
 
 import csv
@@ -35,18 +35,18 @@ from experiments.compare.scene import Config
 from experiments.page import Table
 
 CAPTION = (
-    "What a request costs, with the accuracy after it, and what three adversaries learn of a "
-    "deleted record. Systems that are accurate and not private show the record to an adaptive "
+    "What a request costs, with the accuracy after it, and what three adversaries learn about a "
+    "deleted record. Systems that are accurate but not private show the record to an adaptive "
     "requester, who copies it (data privacy is necessary, thm:dp_necessary); a secret state may "
     "show it over many releases (unlearning is not deletion, thm:unlrn_vs_forget); a claim of "
-    "data-deletion has to hold against all three. Systems as in tab:comparision."
+    "data-deletion must hold against all three. Systems as in the paper's table (tab:comparision)."
 )
 MARKS = {BEYOND: "!", LEAKS: "*", LEAKS_MORE: "**"}
 WIDTH, WIDEST_NAME = 100, 20
 
 
 def refuted(rows: Sequence[Row]) -> list[str]:
-    """Rows of this library's own claim, data-deletion, that samples are beyond."""
+    """Rows whose data-deletion claim, this library's own, is refuted by samples."""
     return [
         f"{row.system} ({row.data})"
         for row in rows
@@ -59,14 +59,14 @@ def refuted(rows: Sequence[Row]) -> list[str]:
 
 
 def printed(rows: Sequence[Row]) -> list[Table]:
-    """What each system promises and keeps, what a request costs, what the adversaries get.
+    """What each system promises and keeps, what a request costs, what the adversaries learn.
 
     The number behind "no claim" is that of its reason in `footnotes`.
     """
     reasons = _missing_claims(rows)
     return [
         Table(
-            "promised, and kept to do so",
+            "what is promised, and what is kept",
             ("system", "notion", "ε, δ", "private\nrest", "secret\nbytes"),
             [_promised(row) for row in rows],
         ),

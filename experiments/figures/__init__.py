@@ -4,7 +4,7 @@ A module of this package has
 
     TITLE                        a heading
     CAPTION                      what to see and which claim it tests, in at most 80 words; the same
-                                 text for every run, with theorems called by their names
+                                 text for every run; theorems are called by their names
     NOTE                         how it was made, in paragraphs that the page folds away
     Config                       a frozen dataclass; its defaults are the quick scale
     FULL                         the Config of the full scale
@@ -46,7 +46,7 @@ def chosen(names: Sequence[str] = ()) -> list[str]:
     """The named figures, all by default, in the order of the page.
 
     Raises:
-        InputError: a name that is no figure's.
+        InputError: a name that is not a figure.
     """
     for name in names:
         if name not in NAMES:

@@ -1,4 +1,4 @@
-"""Adaptive requesters: what their p looks cost, and why privacy is necessary.
+"""Adaptive requesters: what it costs that they see p releases, and why privacy is necessary.
 
 Left: Noisy-GD against the best requester that sees p releases. Middle: the mechanism that refutes
 the reduction as the paper states it. Right: the attack in the proof that privacy is necessary, and
@@ -39,11 +39,11 @@ from experiments.page import Table
 TITLE = "Adaptive requests: what a look costs, and what privacy is for"
 CAPTION = (
     "Left: a requester that sees p releases, then recodes the other rows by them, attains this "
-    "library's certificate for it and leaves behind the bound for fixed requests (erratum E2). "
+    "library's certificate for it and exceeds the bound for fixed requests (erratum E2). "
     "Middle: one look breaks what the paper's reduction to fixed requests (thm:reduction) allows "
-    "as stated. Right: the attack that makes privacy necessary (thm:dp_necessary) has the product "
-    "of two tests' advantages where deletion retrains; a curator that leans against its own model "
-    "escapes it (erratum E8)."
+    "as stated. Right: the attack that shows that privacy is necessary (thm:dp_necessary) has the "
+    "product of two tests' advantages if deletion retrains; a curator that leans against its own "
+    "model escapes it (erratum E8)."
 )
 NOTE = (
     "All intervals are exact and hold together with the stated confidence. Left: linear loss, the "
@@ -122,7 +122,7 @@ def waiting_recoder(n: int, seen: int, decay: float) -> Requester:
     (φ' - decay·φ)/(1 + decay), in units of φ_0's own.
     """
     request = deletion_request(seen)
-    # Slot 0 belongs to the last row until the target is deleted, so that every edit has the same r.
+    # Until the target is deleted, slot 0 edits the last row, so that every edit has the same r.
     others = jnp.arange(n - 1, dtype=jnp.int32).at[0].set(n - 1)
 
     def init(key):
@@ -171,7 +171,7 @@ def recoding_advantage(
 def exact_advantage(plan: Plan, seen: int) -> float:
     """2Φ(μ/2) - 1 with the μ of the p releases seen, or of the release itself where p = 0.
 
-    The rows outweigh the noise: that a release is on the other side than they are is left out.
+    The rows outweigh the noise: the chance that a release lies on their other side is neglected.
     """
     numbers = (2.0, LIPSCHITZ, L2, plan.noise_variance, plan.n, plan.step_size)
     gone = plan.delete_steps if seen == 0 else 0

@@ -40,13 +40,13 @@ NOTE = (
     "All audited numbers of a panel hold together with the stated confidence. For recoded rows "
     "they are about R_q itself, else about the μ of Gaussian DP, read as q μ²/2. Circles: the "
     "least truth that would have been refuted with probability 0.9. Broken curators are audited "
-    "on disjoint seeds, each audit at a confidence of its own, and the correct curator of each in "
-    "audits of the largest size."
+    "on disjoint seeds, each audit at its own confidence; the correct curator of each is audited "
+    "at the largest size."
 )
 
 NUMBERS = ("audited", "exact", "certified", "paper", "detectable", "refuted")
 CLIMBED = ("audited", "exact", "certified", "detectable")
-# Claims that are attained, so that the audited number can climb to the certified one.
+# These claims are attained, so the audited number can climb to the certified one.
 CLIMBING = {
     "dp": ("one release", style.BLUE, "o", style.SOLID),
     "deletion-1": ("deleted", style.ORANGE, "s", style.DASHED),
@@ -63,9 +63,10 @@ class Config:
         climb_seeds: sizes of the audits of one claim.
         mutants: names in `dd_jax.audit.controls.CONTROLS`.
         mutant_seeds: seeds of one audit of a mutant in each world.
-        mutant_pool: seeds of each curator, which the audits share out.
+        mutant_pool: seeds of each curator; audits use disjoint parts of them.
         mutant_audits: the most audits of one size.
-        mutant_confidence: of one audit: it flags a correct curator with at most what is left.
+        mutant_confidence: of one audit; a correct curator is flagged with at most the remaining
+            probability.
     """
 
     order: float = 2.0

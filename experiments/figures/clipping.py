@@ -1,6 +1,6 @@
 """Clipping: the paper's certificate of a clipped convex loss, beaten by samples (erratum E1).
 
-Records with one stiff axis each are clipped at L = 1. Where the loss is no single-index GLM, the
+Records with one stiff axis each are clipped at L = 1. If the loss is not a single-index GLM, the
 mean clipped field is flat along an axis, nothing contracts there, and no number of deletion steps
 forgets a record; a bound that adds up the steps still holds. Its single-index twin is forgotten.
 """
@@ -29,8 +29,8 @@ from experiments.page import Table
 
 TITLE = "Clipping keeps convexity for GLMs only"
 CAPTION = (
-    "Left: the mean clipped gradient along one axis. Convexity asks for a slope of at least λ; a "
-    "clipped GLM has it, and clipped losses that are no GLM are flat there (erratum E1, against "
+    "Left: the mean clipped gradient along one axis. Convexity needs a slope of at least λ; a "
+    "clipped GLM has it, and clipped losses that are not GLMs are flat there (erratum E1, against "
     "lem:clipping_retains_convexity, that clipping retains convexity). Middle: nothing contracts "
     "along that axis, and samples prove that a deleted record stays, far beyond the paper's "
     "certificate; plan_convex refuses this problem, and the sum over steps of plan_composition "
@@ -39,11 +39,11 @@ CAPTION = (
 NOTE = (
     "Records with one stiff axis each, clipped at L = 1. Marks are lower bounds on the Rényi "
     "divergence of the two worlds, by an event that one half of the seeds chooses and the other "
-    "half judges; they hold all together with the stated confidence, and there is no mark where "
-    "nothing is shown. To first order is what is true right after learning."
+    "half judges; all hold together with the stated confidence, and a mark is missing where "
+    "nothing is shown. 'To first order' is the truth right after learning."
 )
 
-KINDS = {"no GLM": False, "GLM": True}
+KINDS = {"not a GLM": False, "GLM": True}
 FAR, POINTS = 0.3, 61
 CHUNK = 4_000
 
@@ -109,7 +109,7 @@ def _releases(key, config: Config, plan: Plan, single_index: bool, runner: Runne
 
 
 def _trial(key, records, *, case, schedule, null, requests):
-    """Request 1 blanks the target, those that follow blank it again: they only add steps."""
+    """Request 1 blanks the target; later ones blank it again and so only add steps."""
     blanks = churn(attack.TARGET_ROW, null)
     _, transcript = dd.interact(
         key, mechanism(case, schedule), blanks, records, num_requests=max(requests)
@@ -171,7 +171,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     optimal = ("optimal", "certified by plan_convex", style.BLACK, style.SOLID)
     top = 2 * max(results["composition"].max(), results["paper"].max())
     for axis, name, lines in (
-        (skew, "no GLM", (composition, first, paper)),
+        (skew, "not a GLM", (composition, first, paper)),
         (twin, "GLM", (paper, optimal)),
     ):
         steps, proved = results["steps"], results[f"{name} proved"]
@@ -188,13 +188,13 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
 
 
 def _draw_field(axis: Axes, results: dict[str, np.ndarray]) -> None:
-    looks = {"no GLM": (style.ORANGE, style.DASHED), "GLM": (style.BLUE, style.SOLID)}
+    looks = {"not a GLM": (style.ORANGE, style.DASHED), "GLM": (style.BLUE, style.SOLID)}
     for name, look in looks.items():
         along = results[f"{name} field"]
         style.line(axis, results[f"{name} where"], along, f"clipped, {name}", *look)
     where = results["GLM where"]
     asked = float(results["l2"]) * where
-    style.line(axis, where, asked, "λt: convexity asks", dashes=style.DOTTED)
+    style.line(axis, where, asked, "λt: needed for convexity", dashes=style.DOTTED)
     axis.set(xlabel="t, model along the axis of symmetry", ylabel="mean clipped gradient, with λt")
     axis.set_title("what pulls the model back")
 
@@ -203,7 +203,7 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """What samples prove against every certificate, and the slopes of the fields."""
     against, slopes = [], []
     for name, certificate, plan in (
-        ("no GLM", "composition", "plan_composition"),
+        ("not a GLM", "composition", "plan_composition"),
         ("GLM", "optimal", "plan_convex"),
     ):
         proved = results[f"{name} proved"]
@@ -218,7 +218,7 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
             "verdict on the paper's": measured.verdicts(proved > results["paper"]),
         }
         against.append(group)
-        refused = name == "no GLM" and bool(results["refused"])
+        refused = name == "not a GLM" and bool(results["refused"])
         slopes.append((name, float(results["l2"]), _slope(results, name), refused))
     order, together = f"{config.order:g}", f"confidence {config.confidence:g} in all"
     return [
@@ -227,7 +227,7 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
         ),
         Table(
             "The mean clipped gradient along the axis",
-            ("loss", "slope that convexity asks for", "slope at 0", "plan_convex refuses"),
+            ("loss", "slope that convexity needs", "slope at 0", "plan_convex refuses"),
             slopes,
         ),
     ]

@@ -2,7 +2,7 @@
 
 Left: a curator that recomputes the median equals retraining after every request, (0, 0) and
 adaptive, yet the deleted record is released again. Right: the same requester, which copies what it
-saw into other rows, against Noisy-GD, whose first release says only so much.
+saw into other rows, against Noisy-GD, whose first release reveals little.
 """
 
 import functools
@@ -136,7 +136,7 @@ def _noisy_gd(key, config: Config, confidence: float) -> dict[str, np.ndarray]:
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
-    """Failures of the adversary on a logarithmic axis, and her advantage against Noisy-GD."""
+    """Failures of the adversary on a logarithmic axis, and its advantage against Noisy-GD."""
     figure, (left, right) = style.panels(1, 2, height=4.2)
     _draw_failures(left, config, results)
     _draw_noisy_gd(right, results)

@@ -36,7 +36,7 @@ On a non-convex loss the law of noisy gradient descent flows to the Gibbs law of
 (above; half of that law is inside the orange lines). Below: exact Rényi divergences, to the Gibbs
 law and between neighbouring runs, under the paper's non-convex deletion theorem, its tuned and
 sharp forms, and the run sum. Right: the excess risk under the Gibbs optimality theorem and its
-correction (E3), and the steps that a bounded network's certificate asks for."""
+correction (E3), and the steps that a bounded network's certificate needs."""
 NOTE = """\
 The loss is -tanh(y⟨a, θ⟩) with λ = β, started from N(0, σ²/λ I). Features lie along the axes, so
 that the law is a product over axes and exact in any dimension; the paper's step size is used, at
@@ -177,7 +177,7 @@ class Flow:
 
 
 def _without_tiny(kernel: np.ndarray) -> np.ndarray:
-    """Subnormal numbers would slow every product."""
+    """Set tiny values to 0: subnormal numbers would slow every product."""
     kernel[kernel < 1e-290] = 0.0
     return kernel
 
@@ -278,7 +278,7 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
     run = certified_run(config.n, dim, config.order, config.eps_dd, config.noises[dim - 1])
     found = divergences(run, config.snapshots)
     for name in ("models", "laws", "Gibbs"):
-        # A curve needs a fifth of the law's points; only the line is drawn.
+        # A curve is drawn with a fifth of the law's points.
         law = found.pop(name)[..., ::5]
         found |= {name: law} if dim == 1 else {}
     learn, delete = found["learn steps"], found["delete steps"]
@@ -320,8 +320,8 @@ def _risks(config: Config) -> dict[str, np.ndarray]:
 # --- a picture in the plane -----------------------------------------------------------------------
 
 PLANE_L2, PLANE_NOISE, PLANE_STEP, PLANE_REACH = 0.06, 0.02, 1.0, 5.2
-# Three groups of records pull the model in three directions at 120°: whichever two groups it
-# satisfies, it fails the third.
+# Three groups of records pull the model in three directions at 120°: a model that satisfies two
+# groups fails the third.
 _ANGLES = np.pi * (-0.5 + 2 / 3 * np.arange(3))
 _DIRECTIONS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
 
@@ -402,7 +402,7 @@ def network_plan(config: Config, form: str, noise: float) -> Plan | None:
 
 
 def _costs(plan: Plan | None) -> tuple:
-    """The plan's `COSTS`, NaN where there is none."""
+    """The plan's `COSTS`; NaN if there is no plan."""
     if plan is None:
         return (math.nan,) * len(COSTS)
     return plan.learn_steps, plan.delete_steps, plan.step_size, plan.certificate().risk_bound

@@ -31,8 +31,8 @@ TITLE = "Privacy against utility"
 CAPTION = (
     "Left: mean excess risk after a stream of deletions against q d/(ε_dp n²), the order that the "
     "paper states for it (risk after deletions, thm:unlearning_accuracy_convex, part 3). The risk "
-    "lies on one line for every n, whose fitted slope is held against the stated 1 in the table, "
-    "and below the certified bound; the paper's bound is further up. Right: what the privacy "
+    "lies on one line for every n, below the certified bound; the table compares the fitted slope "
+    "with the stated 1. The paper's bound is higher. Right: what the privacy "
     "budget costs in held-out accuracy on real digits, after learning and after the deletions."
 )
 NOTE = (
@@ -40,11 +40,11 @@ NOTE = (
     "n acts through the noise and through what one deletion changes. ε_dd is a fixed share of "
     "ε_dp. Marks are means over seeds with t-intervals. Exponents are least-squares slopes of the "
     "logarithm of the mean risk in 10 blocks of seeds, with t-intervals over the blocks that hold "
-    "together; they tell of chance alone, not of curvature."
+    "together; they account for chance only, not for curvature."
 )
-# Records that synthetic databases repeat, and groups of seeds that each give a slope.
+# Records that synthetic databases repeat, and blocks of seeds that each give a slope.
 BASE, BLOCKS = 50, 10
-# What the theorem says of each column: the exponent of the risk in it.
+# The exponent of the risk in each column, by the theorem.
 STATED = {
     "q d/(ε_dp n²)": ("scale", 1.0),
     "ε_dp": ("eps_dp", -1.0),
@@ -99,7 +99,7 @@ FULL = Config(
 def synthetic(n: int, dim: int, seed: int) -> dd.Labelled:
     """50 unit-norm records with noisy labels of a linear teacher, repeated to n rows."""
     if n % BASE:
-        raise dd.InputError(f"n = {n} is no multiple of {BASE}; give one that is.")
+        raise dd.InputError(f"n = {n} is not a multiple of {BASE}; give a multiple.")
     chance = np.random.default_rng((seed, dim))
     features = chance.normal(size=(BASE, dim))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -186,7 +186,7 @@ def exponents(
     """Fitted exponents of the mean risk, in q d/(ε_dp n²), and in each part of it that varies.
 
     The seeds fall into 10 blocks; each gives least-squares slopes of the logarithm of its mean
-    risk, and t-intervals over the independent blocks say how sure their mean is.
+    risk; the interval of their mean is a t-interval over the independent blocks.
 
     Args:
         risk: (seeds, settings).
@@ -238,7 +238,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
 
 
 def _draw_means(panel: Axes, labels: dict[int, str], sizes, where, found) -> None:
-    """Means with their intervals, each n in a look of its own."""
+    """Means with their intervals, each n with its own marker."""
     for (n, label), (colour, marker) in zip(labels.items(), LOOKS, strict=False):
         here = sizes == n
         ends = [values[here] for values in found]

@@ -1,10 +1,10 @@
 """Real data: accuracy, risk and cost through a stream of deletions, with certificate and audit.
 
-Every data set that is there is run; the others are named with the command that fetches them.
+Every downloaded data set is run; the others are named with the command that fetches them.
 
-The privacy of one release is (ε, δ = 1/n) by exact Gaussian DP, that is μ_dp. How little may remain
-of a deleted record is asked in two units. As a share of a Rényi divergence, R_q ≤ ε_dp/s with ε_dp
-= q μ_dp²/2: the same μ_dp/√s at every order. Or as the ε of (ε/s, δ), which is a smaller μ.
+The privacy of one release is (ε, δ = 1/n) by exact Gaussian DP, that is μ_dp. What may remain of
+a deleted record is stated in two units: as a share of a Rényi divergence, R_q ≤ ε_dp/s with ε_dp
+= q μ_dp²/2, which is the same μ_dp/√s at every order; or as the ε of (ε/s, δ), a smaller μ.
 """
 
 import math
@@ -44,26 +44,26 @@ TITLE = "Real data"
 CAPTION = """\
 Logistic regression on real data through a stream of deletions. Above: held-out accuracy, and the
 excess risk under the bound that the convex accuracy theorem certifies; a bound above the dotted
-line says nothing, as the model 0 has at most that. Below: passes over the data for one deletion
-that leaves a half or a tenth of the Rényi divergence, beside retraining and other systems; and
-Gaussian DP's μ, certified by the convex data-deletion theorem and audited."""
+line says nothing, because the model 0 has at most that risk. Below: passes over the data for one
+deletion that leaves a half or a tenth of the Rényi divergence, beside retraining and other systems;
+and Gaussian DP's μ, certified by the convex data-deletion theorem and audited."""
 NOTE = """\
 Rows have unit norm and one release is (ε, 1/n)-DP by exact Gaussian DP. Deletions blank one record
 each, and are run so that at most half of the Rényi divergence ε_dp remains of a deleted record,
 whatever the order. Lines are means over seeds, bands hold 90% of them. λ was chosen by hand for the
-accuracy of a run, which no certificate covers. Sets that are fetched are run at the full scale
-alone; the quick scale has their costs.
+accuracy of a run, which no certificate covers. Fetched sets are run at the full scale only; the
+quick scale has their costs.
 
 Retraining is learning from scratch, with the same noise, until its certified excess risk is the
-bound that every release has: a bound for the worst data. Real runs arrive sooner, without a
+bound that every release has: a bound for the worst data. Real runs reach it sooner, without a
 certificate; "as measured" is within 10% of the mean risk after deletions. The paper's steps are for
 the deletion alone; Langevin's are for closeness to retraining at the same σ² and the same (ε, δ).
 
 The audit plants a record made to be told from its neighbour; the lower bounds of all sets hold
 together with 95% confidence, and a μ of 0 says that the seeds were too few to show anything. Marks
 at one deletion are accuracies in the peers' stored results at ε = 1 after one record was replaced,
-with their own features, λ and notion of unlearning: their photographs are seen through a pretrained
-network, ours through random filters."""
+with their own features, λ and notion of unlearning: they use a pretrained network on photographs,
+we use random filters."""
 
 CONFIDENCE = 0.95
 # λ of each task. Chosen by hand for the accuracy of a run; no certificate covers such a choice.
@@ -80,16 +80,16 @@ LOOKS = {
     "adult": (style.ORANGE, "^", style.DASHED),
     "cifar-cat-vs-ship": (style.GREEN, "s", style.DOTTED),
 }
-# Bounds between neighbours are linear in the order, so this choice moves no number of steps.
+# Bounds between neighbours are linear in the order, so this choice does not change any steps.
 ORDER = 2.0
 CHECKPOINTS = 24
-# Learning counts as arrived when its mean risk is within this factor of that after the deletions.
+# Learning has arrived when its mean risk is within this factor of the risk after deletions.
 ARRIVED = 1.1
 CHUNK = 100
 
 
 def _ready() -> tuple[str, ...]:
-    """The tasks whose data are there."""
+    """The tasks whose data are downloaded."""
     needs = {name: data.TASKS[name].needs for name in L2}
     return tuple(name for name, need in needs.items() if need is None or fetch.is_cached(need))
 
@@ -99,9 +99,9 @@ class Config:
     """Settings of the figure; the quick scale is the default.
 
     Fetched sets are larger than the bundled one and have numbers of their own; without
-    seeds there is no audit, or only costs. `judged` releases have their excess risk taken, each
-    with an exact minimiser. `datasets` is part of the settings so that arrays without a set are not
-    taken for complete once it is fetched.
+    seeds there is no audit, or only costs. The excess risk of `judged` releases is computed, each
+    with an exact minimiser. `datasets` is part of the settings so that saved arrays without a set
+    are not used once it is fetched.
     """
 
     datasets: tuple[str, ...] = field(default_factory=_ready)
@@ -184,7 +184,7 @@ def _compute_one(config: Config, name: str, key: Array, runner: Runner) -> dict[
 
 
 class Asked(NamedTuple):
-    """A data set's size, λ, and what is asked of the curator; δ = 1/n."""
+    """A data set's size, λ, and the curator's target; δ = 1/n."""
 
     problem: dd.Problem
     n: int
@@ -252,7 +252,7 @@ class Cost(NamedTuple):
         paper_delete, paper_learn: the paper's for the same divergences.
         paper_delete_risk: the paper's with its risk bound as well.
         langevin_first: Langevin's published steps for the first deletion, at the same σ².
-        langevin: the mean over all deletions, in which each one inherits from those before.
+        langevin: the mean over all deletions; each starts from what the earlier ones left.
         risk_bound, risk_bound_last: the two bounds on the excess risk.
     """
 
@@ -317,7 +317,7 @@ class Curated(NamedTuple):
 
 
 def stream(problem: dd.Problem, train: dd.Labelled, deletions: int) -> dd.Edit:
-    """Row after row is blanked, one per request."""
+    """Blanks row after row, one per request."""
     rows = range(deletions)
     return requesters.stack_edits([dd.deletion(problem.loss, train, [row]) for row in rows])
 
@@ -360,7 +360,7 @@ def learning(runner: Runner, curated: Curated, seeds: int, key: Array) -> np.nda
 
 
 def checkpoints(learn_steps: int) -> np.ndarray:
-    """About `CHECKPOINTS` numbers of steps from 1 to K_L, ever further apart."""
+    """About `CHECKPOINTS` numbers of steps from 1 to K_L, at growing distances."""
     spaced = np.geomspace(1, learn_steps, min(CHECKPOINTS, learn_steps))
     return np.unique(np.round(spaced).astype(int))
 
@@ -414,7 +414,7 @@ def _audit(config: Config, curated: Curated, seeds: int, key: Array, runner: Run
 
 
 def audit_setting(curated: Curated, config: Any) -> AuditSetting:
-    """A record made to be told from its neighbour: in release 0 it stays, before release 1 it goes.
+    """An extreme record and its neighbour: in release 0 it stays, before release 1 it is deleted.
 
     Both claims of the certificate are judged on the same interactions.
     """
@@ -464,17 +464,17 @@ def _as_numbers(judged: audits.Judged, delta: float) -> Audited:
 
 
 def names(results: dict[str, np.ndarray]) -> list[str]:
-    """The data sets that are there."""
+    """The downloaded data sets."""
     return [key.removesuffix(": size") for key in results if key.endswith(": size")]
 
 
 def run_names(results: dict[str, np.ndarray]) -> list[str]:
-    """Those that were run at this scale; of the others only the costs are known."""
+    """The sets that were run at this scale; for the others only costs are known."""
     return [name for name in names(results) if f"{name}: accuracy" in results]
 
 
 def fetch_commands(results: dict[str, np.ndarray]) -> dict[str, str]:
-    """What gets each data set that is not there."""
+    """The command that fetches each missing data set."""
     missing = [name for name in L2 if _is_fetched(name) and name not in names(results)]
     return {name: f"dd-jax data fetch {data.TASKS[name].needs}" for name in missing}
 

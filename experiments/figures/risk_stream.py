@@ -35,13 +35,13 @@ CAPTION = (
     "replacements of records. Neither a fixed requester nor an adaptive one, which sees every "
     "release and puts in the record that fits worst, drives the mean risk above the bounds of this "
     "library and of the paper (risk after deletions, thm:unlearning_accuracy_convex, part 3). Both "
-    "stay where retraining is, with fewer steps. The adaptive requester lowers held-out accuracy: "
-    "it changes what the data say."
+    "stay at the level of retraining, with fewer steps. The adaptive requester lowers held-out "
+    "accuracy, because it changes the data."
 )
 NOTE = (
     "Real digits, L2-regularised logistic regression. Lines are means over seeds, bands hold 90% "
     "of them, bars are t-intervals that hold all together with the stated confidence. The paper's "
-    "plan takes the deletion steps that its risk bound asks for, if those are more than deletion "
+    "plan takes the deletion steps that its risk bound needs, if those are more than deletion "
     "needs. Every release is compared with the exact minimiser of its database."
 )
 PLANS = {"optimal": "the optimal accountant's plan", "paper": "the paper's plan"}
@@ -53,8 +53,8 @@ class Config:
     """Settings of the figure; the quick scale is the default.
 
     Attributes:
-        every, retrain_every: how many requests lie between releases that are judged, and between
-            retrained models; the second is a multiple of the first.
+        every, retrain_every: how many requests lie between judged releases, and between retrained
+            models; the second is a multiple of the first.
         confidence: of all statements about means together.
     """
 
@@ -83,7 +83,7 @@ FULL = Config(every=10, retrain_every=50, seeds=500, adaptive_seeds=200)
 def make_plan(config: Config, train: dd.Labelled, accountant: str = "optimal") -> dd.Plan:
     """A plan that meets the configured budgets.
 
-    The paper's plan takes the deletion steps that its risk bound asks for, if those are more.
+    The paper's plan takes the deletion steps that its risk bound needs, if those are more.
     """
     problem = dd.Problem(dd.losses.logistic(), config.l2)
     n, dim = train.features.shape
@@ -115,7 +115,7 @@ class Judged(NamedTuple):
 
 
 def in_turn(pool: dd.Labelled, num_requests: int, seed: int) -> dd.Edit:
-    """Edits fixed in advance: row 0, 1, 2, … and round again gets a random record of the pool."""
+    """Edits fixed in advance: rows 0, 1, 2, … in turn get a random record of the pool."""
     n = len(pool.label)
     picks = np.random.default_rng(seed).integers(0, n, (num_requests, 1))
     rows = (np.arange(num_requests) % n)[:, None]
@@ -132,7 +132,7 @@ class Memory(NamedTuple):
 def against_the_model(loss: Loss, pool: dd.Labelled) -> Requester:
     """Put the pool's worst fitted record in place of the database's best fitted one, each time.
 
-    Adaptive: it must see every release, and drags the minimiser away from the one just released.
+    Adaptive: it must see every release, and moves the minimiser away from the newest one.
     The database starts as the pool.
     """
 

@@ -36,16 +36,16 @@ Gradients of single records that one request saves over learning from scratch, m
 in the order that the paper's table of comparison states (dashed, with a free constant). The first
 panel asks for the excess risk of the convex accuracy theorem, which falls with n; the second for a
 constant risk, where no logarithm is left. Below 0 an edit costs more than retraining. Orders are
-lower bounds: steeper savings agree with them, flatter ones would not."""
+lower bounds: steeper savings agree with them, flatter ones do not."""
 NOTE = """\
 Retraining is learning from scratch for as many steps as a system's own analysis needs to certify
 the excess risk α; an edit is what (ε, δ) and α need. The records attain the bounds: Huber
-regression (L = β = 1) on equal records with residuals in the linear part, so that the minimiser is
-as far from the start, and an edit moves it as far, as the class allows. Only Noisy-GD certifies
+regression (L = β = 1) on equal records with residuals in the linear part. The minimiser is then as
+far from the start as possible, and an edit moves it as far as possible. Only Noisy-GD certifies
 data-deletion; Perturbed-GD (its Theorem 9 with a secret state, Theorem 28 without) claims closeness
 to retraining. Noisy-m-A-SGD claims equality with it; its theorem leaves the constant of its risk
-open, so its α was chosen by runs. A large saving is no cheap edit: it is measured from the system's
-own retraining. Risks are means over few seeds, where α bounds an expectation.
+open, so its α was chosen by runs. A large saving does not mean a cheap edit: it is measured from
+the system's own retraining. Risks are means over few seeds, where α bounds an expectation.
 
 Slopes are those of log(saving) on the logarithm of the axis with 95% t-intervals; "not resolved"
 means that the interval contains the stated slope and also no growth. Constants inside the logarithm
@@ -74,10 +74,10 @@ LOOKS = {
     OPTIMAL: (style.BLUE, "D"),
 }
 PANELS = {"n": "n", "constant": "n, constant α", "d": "d", "epsilon": "ε", "r": "r"}
-# A residual that no model within reach can bring below Huber's threshold.
+# With this label every reachable model has its residual in the linear part of Huber's loss.
 FAR_LABEL = 100.0
 MOST_STEPS = 300
-# So large that savings of n (a log n + b) grow as their order does, whatever b is.
+# At sizes this large, savings of n (a log n + b) grow as their order does for any b.
 FAR_SIZES = np.logspace(9, 12, 4)
 
 
@@ -92,7 +92,7 @@ class Config:
     requests: int = 10
     served: int = 2
     sizes: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000)
-    # Theorem 28 begins to save late; beyond these n float32 cannot hold its noise.
+    # Theorem 28 saves only at large n; beyond these n its noise is too small for float32.
     stateless_sizes: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
     constant_sizes: tuple[int, ...] = (300, 30_000)
     constant_risk: float = 1.0
@@ -110,23 +110,23 @@ class Config:
 
     @property
     def target(self) -> "Target":
-        """What is asked for where nothing is varied."""
+        """The target, unless an axis varies it."""
         return Target(self.n, self.dim, self.l2, self.epsilon, self.delta, requests=self.requests)
 
 
 FULL = Config(seeds=8, served=10)
 
 
-# --- what every system is asked for, and how it meets it ------------------------------------------
+# --- the target of every system, and how it meets it ----------------------------------------------
 
 
 class Target(NamedTuple):
-    """What every system is asked for.
+    """The target that every system must meet.
 
     Attributes:
         n, dim: records and parameters. l2: λ; L = 1 and β = 1.
         epsilon, delta: what may remain of a deleted record.
-        edits: r, records replaced per request. requests: how many are served.
+        edits: the number r of records replaced per request. requests: how many are served.
         risk: α, or None for the risk that `thm:unlearning_accuracy_convex` promises at this n.
     """
 
@@ -155,14 +155,14 @@ class Target(NamedTuple):
 
     @property
     def excess_risk(self) -> float:
-        """α: the one that was asked for, or the theorem's at ε_dp = ε/2."""
+        """The risk α: the given one, or the theorem's at ε_dp = ε/2."""
         return self.theorem_risk(self.epsilon / 2) if self.risk is None else self.risk
 
 
 class Calibrated(NamedTuple):
     """A system at a target: the one that serves requests, and the one that learns from scratch.
 
-    They differ where the guarantee of later requests needs longer learning than the risk does.
+    They differ if the guarantee of later requests needs longer learning than the risk does.
     """
 
     serving: System
@@ -274,19 +274,19 @@ def accelerated(target: Target, scale: float, batch_factor: int) -> System:
 
 
 def database(target: Target) -> dd.Labelled:
-    """Equal records, n of them: the minimiser is at distance L/λ, the farthest that there is."""
+    """Equal records, whose minimiser has the distance L/λ from 0, the largest possible."""
     return _alike((target.n,), target.dim, FAR_LABEL)
 
 
 def edits(target: Target, served: int) -> dd.Edit:
-    """Requests that turn r records round, each of which moves the minimiser by 2L/(λn)."""
+    """Requests that flip the labels of r records; each moves the minimiser by 2L/(λn)."""
     shape = (served, target.edits)
     rows = np.arange(served * target.edits, dtype=np.int32).reshape(shape)
     return dd.Edit(jnp.asarray(rows), _alike(shape, target.dim, -FAR_LABEL))
 
 
 def _alike(shape: tuple[int, ...], dim: int, label: float) -> dd.Labelled:
-    # Made on the host: a jax.numpy call would be compiled anew for every size.
+    # Made with NumPy: a jax.numpy call would be compiled again for every size.
     features = np.zeros((*shape, dim), np.float32)
     features[..., 0] = 1.0
     return dd.Labelled(jnp.asarray(features), jnp.asarray(np.full(shape, label, np.float32)))
@@ -304,7 +304,7 @@ class Measured(NamedTuple):
     Attributes:
         retrain: gradients of single records that learning from scratch took.
         edit, edit_low, edit_high: gradients of one request, and the mean's 95% t-interval over
-            seeds, of no width where a cost is the same in every run.
+            seeds; its width is zero if the cost is the same in every run.
         target: α. learned, edited: excess risk from scratch, and after the last request.
     """
 
@@ -322,7 +322,7 @@ def measure(
 ) -> Measured:
     """Run the system over seeds through `dd.interact` and read its meters.
 
-    Seeds run one after another, so that a system which skips work really does.
+    Seeds run one after another: side by side, a system that skips work would not skip it.
     """
     stream = fixed_stream(edits(target, served))
 
@@ -395,9 +395,9 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
 
 
 def stated(row: str, target: Target) -> float:
-    """The table's order without its constant; r enters as in the text below the theorem.
+    """The table's order without its constant, with r as in the text below the theorem.
 
-    For Perturbed-GD the table has r = 1 only; its noise is proportional to r, hence εn/(r√d).
+    For Perturbed-GD the table has r = 1 only; its noise is proportional to r, which gives εn/(r√d).
     """
     n, root, edits = target.n, math.sqrt(target.dim), target.edits
     if row == ACCELERATED:
@@ -437,9 +437,9 @@ def fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
 
 
 def verdict(low: float, high: float, stated_slope: float, rounding=1e-6, level=0.01) -> str:
-    """Whether an interval contains the stated slope, and tells it from no growth at all.
+    """Whether an interval contains the stated slope and excludes no growth.
 
-    A stated slope of at most `level` is level: there is no growth to tell it from.
+    A stated slope of at most `level` means no growth, and an interval around it agrees.
     """
     low, high = low - rounding, high + rounding
     if low > stated_slope:
@@ -455,7 +455,7 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
 
 
 def _slopes(results: dict[str, np.ndarray]) -> Table:
-    """Every row in every panel that it has at least three runs in."""
+    """Every row in every panel with at least three runs of it."""
     rows = []
     for name in results:
         panel, row = name.split(": ", 1)
@@ -566,7 +566,7 @@ def _draw(axis: Axes, row: str, found: Line) -> None:
     colour, marker = LOOKS[row]
     ends = (found.saving, found.low, found.high)
     style.error_bars(axis, found.place, *ends, label=row, colour=colour, marker=marker)
-    # The order has no constant of its own: it is drawn through the point where it is largest.
+    # The order has a free constant: the line goes through the point with the largest order.
     anchor = int(np.argmax(found.stated))
     if found.saving[anchor] > 0:
         scaled = found.stated * found.saving[anchor] / found.stated[anchor]

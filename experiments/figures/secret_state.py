@@ -1,8 +1,8 @@
-"""A secret state: releases that are each close to retraining leak together what was deleted.
+"""A secret state: releases that are each close to retraining together leak what was deleted.
 
 Left: the secret count of `thm:unlrn_vs_forget`, as stated and repaired (erratum E6). Right:
 Noisy-GD that publishes noisy models and goes on from the model without the noise, beside Noisy-GD
-itself, which keeps nothing but what it released.
+itself, which keeps only what it released.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ from experiments.page import Table
 TITLE = "A secret state leaks over later releases"
 CAPTION = (
     "Left: a curator that hides a tally of deleted records. Every release alone is close to "
-    "retraining, yet together they tell the deleted record, beyond what one release allows "
+    "retraining, yet together they reveal the deleted record, beyond what one release allows "
     "(unlearning is not forgetting, thm:unlrn_vs_forget, as repaired in erratum E6); as stated the "
     "advantage stops below that, however many are seen. Right: models published with noise while "
-    "training goes on without it leave their certificate; Noisy-GD, which hides nothing, stays "
+    "training goes on without it violate their certificate; Noisy-GD, which hides nothing, stays "
     "within it (deletion, thm:data_deletion_convex)."
 )
 NOTE = (

@@ -1,9 +1,9 @@
 """A hundred deletions at one (ε, δ): what the systems pay over the whole stream, and for what.
 
 Every system may choose its own noise σ² from a common grid; λ, the data and (ε, δ) are the same,
-and each takes the longest step that its own analysis allows. More noise buys fewer passes and costs
-accuracy, so each system is a curve, and the table takes each where it is cheapest among the noises
-that stay within a point of the best accuracy of all.
+and each takes the longest step that its own analysis allows. More noise saves passes and costs
+accuracy, so each system is a curve. The table takes each at its cheapest noise whose accuracy is
+within a point of the best of all.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ NOTE = (
     "pass per request (Perturbed-GD: its last request). Black carets, on the authors' data "
     "(mnist-3-vs-8): the passes in their stored results, with their own noise, λ and accuracy."
 )
-# Deletions are dealt evenly to 20, 10 and 5 requests.
+# Deletions are divided evenly among 20, 10 and 5 requests.
 GROUPS = 20
 
 

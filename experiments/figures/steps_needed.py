@@ -1,4 +1,4 @@
-"""How many deletion steps each accountant asks for, for the same run at the same noise.
+"""How many deletion steps each accountant needs, for the same run at the same noise.
 
 All of them account for full-batch noisy gradient descent on a λ-strongly convex, (λ+β)-smooth
 problem with L-Lipschitz losses, here λ = L = 1: K_U over the condition number, the deletion budget
@@ -28,21 +28,21 @@ CAPTION = (
     "the step size, all at the noise with which the paper's privacy theorem (thm:chourasia) "
     "protects one release. The paper's deletion theorem (thm:data_deletion_convex), its unrelaxed "
     "form and the optimal bound certify data-deletion; Langevin and PNSGD certify closeness to "
-    "retraining. The optimal bound asks for the fewest steps, and beyond the dotted line alone "
-    "has a bound. Lower right: the noise that each needs for one release."
+    "retraining. The optimal bound needs the fewest steps and is the only one beyond the dotted "
+    "line. Lower right: the noise that each needs for one release."
 )
 NOTE = (
     "One request, η = 1/(2M) unless on the axis. For Langevin and PNSGD the published bounds are "
     "converted to (ε, δ) as their authors do; Langevin's decays as exp(-ηλK/q), and a small ε at "
-    "this δ needs a large order q. PNSGD takes learning as converged; a pass over mini-batches "
-    "contracts more often than one over the full batch, which is counted here, and its authors "
-    "bound one release for mini-batches only, which are not run here. By its own bound, for one "
-    "release that of Bok, Su and Altschuler, the optimal accountant needs less noise (exact "
-    "Gaussian DP); the blue dashed line shows its steps there."
+    "this δ needs a large order q. PNSGD treats learning as converged; full batches are counted "
+    "here, while a pass over mini-batches contracts more often, and its authors bound one "
+    "release for mini-batches only. By its own bound (for one release the bound of Bok, Su and "
+    "Altschuler, exact Gaussian DP) the optimal accountant needs less noise; the blue dashed "
+    "line shows its steps at that noise."
 )
 
 N, DIM, L2, LIPSCHITZ = 1_000, 10, 1.0, 1.0
-# What each claims: Noisy-GD's three about neighbouring runs, the peers' about retraining.
+# What each claims: Noisy-GD's three bounds compare neighbouring runs, the others retraining.
 NOTIONS = {
     "paper": "data-deletion",
     "unrelaxed": "data-deletion",
@@ -82,7 +82,7 @@ class Budget(NamedTuple):
 
     @property
     def linear(self) -> tuple[float, float, float]:
-        """(q, ε_dp, ε_dd) for bounds linear in q; (ε, δ) by `rem:renyi_onesided` at its best q."""
+        """Rényi budgets (q, ε_dp, ε_dd); (ε, δ) is converted by `rem:renyi_onesided`."""
         if self.delta is None:
             assert self.order is not None
             return self.order, self.eps_dp, self.eps_dd
@@ -164,7 +164,7 @@ def plan(
 
 
 def steps(accountant: str, problem: Problem, budget: Budget) -> float:
-    """K_U ≥ 1 at the paper's noise; NaN where the accountant does not allow the step size."""
+    """Deletion steps (K_U ≥ 1) at the paper's noise; NaN if the step size is not allowed."""
     if problem.move > largest_move(accountant, problem.kappa) * (1 + 1e-12):
         return math.nan
     variance = paper_noise(budget)
@@ -185,7 +185,7 @@ def steps(accountant: str, problem: Problem, budget: Budget) -> float:
 
 
 def largest_move(accountant: str, kappa: float) -> float:
-    """ηM at most: 2M/(2λ+β) for the optimal bound, below 1 for the paper's, 1 for the peers'."""
+    """The largest ηM: 2M/(2λ+β) for the optimal bound, below 1 for the paper's, else 1."""
     most = {"optimal": 2 * kappa / (kappa + 1), "paper": 0.999, "unrelaxed": 0.999}
     return most.get(accountant, 1.0)
 
@@ -321,7 +321,7 @@ def _comparison(results: dict[str, np.ndarray]) -> Table:
         power = np.polyfit(logs, np.log(over_kappa[upper]), 1)[0]
         noise = results.get(f"noise over κ: {name}", np.full(1, math.nan))
         panels = [f"steps over {axis}" for axis in ("κ", "ε_dd", "ηM")]
-        # At its own noise the optimal accountant answers another question.
+        # At its own noise the optimal accountant is not comparable with the others.
         fewer = None
         if name not in (OWN, "optimal"):
             pairs = [(results[f"{p}: {name}"], results[f"{p}: optimal"]) for p in panels]

@@ -33,14 +33,14 @@ CAPTION = (
     "The Rényi divergence of two runs, step by step. While one record differs they drift apart "
     "(privacy, thm:chourasia); once it is deleted from both they forget (deletion, "
     "thm:data_deletion_convex). Dots: exact laws, below all three bounds; the linear loss attains "
-    "the optimal one, and ridge, whose data add curvature, forgets faster than any bound may "
-    "assume. Carets: what samples prove. Squares: the deletion steps that each bound asks for "
-    "until it is within the budget."
+    "the optimal one, and ridge, whose data add curvature, forgets faster than any bound can "
+    "assume. Carets: what samples prove. Squares: the deletion steps that each bound needs to "
+    "reach the budget."
 )
 NOTE = (
     "Both losses have the λ, β and L = 1 of one certificate and start at the model 0, with "
     "η = 1/(2M) and the noise with which the paper's theorem makes a release (q, ε_dp)-Rényi DP. "
-    "Ridge replaces a label only, so that its bounds are about labels. The worlds differ along "
+    "Ridge replaces only a label, so its bounds are about labels. The worlds differ along "
     "the first coordinate alone, which is therefore the best score of any test. Carets are lower "
     "bounds that hold all together with the stated confidence; bars end at an estimate (a "
     "Gaussian fit) without any confidence, which is too high where little is left."
@@ -59,7 +59,7 @@ BESIDE: dict[str, Any] = {
     "optimal": {"xytext": (-8, -4), "ha": "right"},
 }
 FLOOR = 1e-3
-# Relative rounding of an exact value that attains its bound.
+# Allowed relative rounding error where an exact value equals its bound.
 ROUNDING = 1e-9
 
 
@@ -98,7 +98,7 @@ class Config:
 
     @property
     def clock(self) -> np.ndarray:
-        """(K_I, K_U) after each step, in rows."""
+        """The pairs (K_I, K_U) after each step, in rows."""
         steps = np.arange(1, self.learn_steps + self.delete_steps + 1)
         present = np.minimum(steps, self.learn_steps)
         return np.stack([present, steps - present], axis=1)

@@ -121,7 +121,7 @@ def test_processes_with_other_options_are_refused(lives):
         (["--distributed", "--coordinator", "h:65536"], "--coordinator h:65536: give HOST:PORT"),
         (["--distributed", "--coordinator", ":1234"], "--coordinator :1234: give HOST:PORT"),
         (["--mesh", "0", "1"], "--mesh = 0 is not a whole number ≥ 1"),
-        (["--mesh", "3", "1"], "a mesh of 3 × 1 needs 3 devices; there are 1"),
+        (["--mesh", "3", "1"], "needs 3 devices"),
     ],
 )
 @pytest.mark.parametrize("command", ["sweep", "audit"])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from shown import column, shown
 
 from dd_jax.oracles import grid as oracle
 from experiments.cache import Runner
@@ -100,10 +101,6 @@ def test_plane_has_three_equal_modes_and_its_gradient_is_that_of_its_objective()
     assert nonconvex.mass_level(np.array([[4.0, 1.0], [3.0, 2.0]]), 0.7) == 3
 
 
-def test_noise_that_breaks_privacy_has_no_plan():
-    assert nonconvex.network_plan(nonconvex.Config(), "sharp", 0.25) is None
-
-
 @pytest.mark.slow
 def test_a_tiny_run_stays_within_every_bound(results):
     for phase in nonconvex.PHASES:
@@ -115,23 +112,25 @@ def test_a_tiny_run_stays_within_every_bound(results):
     assert results["d = 1: risk"][0] <= results["d = 1: risk bound"][0]
     assert (results["risk: exact"] <= results["risk: E3"]).all()
     assert (results["risk: E3"] <= results["risk: paper"]).all()
-    divergences, _, risks, price, network = nonconvex.tables(SMALL, results)
-    assert {row[-1] for table in (divergences, risks) for row in table.rows} == {"consistent"}
+    divergences, _, risks, price, (network,) = shown(nonconvex, SMALL, results)
+    assert set(column(divergences + risks, "verdict")) == {"consistent"}
     # The network: refused at the least noise, priced and run as certified at the largest.
     learn, delete = results["network, sharp: run"][:2]
     assert results["network: objective"].shape == (3, 2)
-    assert np.isnan(next(row[2] for row in price.rows if row[0] == "sharp"))
+    assert np.isnan(next(row["learn steps"] for row in price if row["form"] == "sharp"))
     assert results["network, paper: run"][0] > learn
     assert results["network: best"] < 0
-    assert [row[1:3] for row in network.rows] == [(learn, delete)]
-    assert len(nonconvex.plot(SMALL, results).axes) == 7
+    assert (network["K_L"], network["K_U"]) == (learn, delete)
 
 
 @pytest.mark.slow
-def test_tables_own_up(results):
-    broken = results | {"d = 1: learning": results["d = 1: learning, sharp"] * 1.01}
-    assert nonconvex.tables(SMALL, broken)[0].rows[0][-1] == "refuted"
-    worse = results | {"network: objective": np.array([[1.0, 1.0], [1.1, 1.0], [1.2, 1.0]])}
-    assert "worse" in nonconvex.tables(SMALL, worse)[4].rows[0][-1]
+def test_tables_say_what_is_refuted_worse_or_not_run(results):
+    wrong = results | {
+        "d = 1: learning": results["d = 1: learning, sharp"] * 1.01,
+        "network: objective": np.array([[1.0, 1.0], [1.1, 1.0], [1.2, 1.0]]),
+    }
+    divergences, *_, (network,) = shown(nonconvex, SMALL, wrong)
+    assert divergences[0]["verdict"] == "refuted"
+    assert "worse" in network["verdict"]
     refused = {name: values for name, values in results.items() if name != "network: objective"}
     assert not nonconvex.tables(SMALL, refused)[4].rows

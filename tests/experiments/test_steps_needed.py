@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from shown import column, shown
 
 from experiments.cache import Runner
 from experiments.figures import steps_needed
@@ -31,26 +32,24 @@ def test_divergences_of_order_two_need_the_known_steps(results):
     assert np.array_equal(found[:, 5], found[:, 2])
 
 
-def test_pairs_by_hand(results):
+def test_steps_and_noise_by_hand(results):
     slopes = [(math.sqrt(math.log(1e5) + e) - math.sqrt(math.log(1e5))) ** 2 for e in (1.0, 0.1)]
     kappa, budget = 100.0, Budget(1.0, 0.1, 1e-5)
-    assert math.isclose(steps_needed.paper_noise(budget), 4 / (slopes[0] * 1e6), rel_tol=1e-9)
+    noise = steps_needed.paper_noise(budget)
+    assert math.isclose(noise, 4 / (slopes[0] * 1e6), rel_tol=1e-9)
     row = results["table: (ε, δ)"][4]
     assert row[2] == math.ceil(4 * kappa * math.log(slopes[0] / slopes[1]))
     # PNSGD: Z = 2/(λn), ε(q)/q = Z² c^(2K) / (2ησ²).
-    rate, noise = 0.5 / kappa, steps_needed.paper_noise(budget)
+    rate = 0.5 / kappa
     start = (2 / 1000) ** 2 / (2 * rate * noise)
     assert row[6] == math.ceil(math.log(start / slopes[1]) / (-2 * math.log1p(-rate)))
     # The noise of the optimal bound is attained, by exact Gaussian DP: less than its Rényi form.
     own = steps_needed.plan("optimal", Problem(kappa), budget).noise_variance
     assert own < noise * (2 - rate) / 4
-
-
-def test_noise_of_the_unrelaxed_bound_by_hand(results):
-    """σ² = 2qL²/(c₁ ε_dp n²) with c₁ = λ(1 - ηλ/2), over the paper's 4qL²/(λ ε_dp n²)."""
-    by_hand = 1 / (2 - 0.5 / results["κ"])
-    np.testing.assert_allclose(results["noise over κ: unrelaxed"], by_hand, rtol=1e-6)
-    assert (results["noise over κ: optimal"] < by_hand * 0.99).all()
+    # The unrelaxed σ² = 2qL²/(c₁ ε_dp n²), c₁ = λ(1 - ηλ/2), over the paper's 4qL²/(λ ε_dp n²).
+    unrelaxed = 1 / (2 - 0.5 / results["κ"])
+    np.testing.assert_allclose(results["noise over κ: unrelaxed"], unrelaxed, rtol=1e-6)
+    assert (results["noise over κ: optimal"] < unrelaxed * 0.99).all()
 
 
 def test_step_sizes_beyond_an_accountant_are_left_out(results):
@@ -62,10 +61,9 @@ def test_step_sizes_beyond_an_accountant_are_left_out(results):
     assert np.isfinite(results["steps over ηM: optimal"]).all()
 
 
-def test_tables_say_who_asks_for_fewer_steps_than_the_optimal_bound(results):
-    steps_needed.plot(CONFIG, results)
-    *_, compared = steps_needed.tables(CONFIG, results)
-    assert [row[-1] for row in compared.rows] == [False, False, None, False, False, None]
+def test_tables_say_who_needs_fewer_steps_than_the_optimal_bound(results):
     fewer = results | {"steps over κ: PNSGD": results["steps over κ: PNSGD"] / 1e4}
-    *_, compared = steps_needed.tables(CONFIG, fewer)
-    assert [row[-1] for row in compared.rows] == [False, False, None, False, True, None]
+    for arrays, pnsgd in ((results, False), (fewer, True)):
+        *_, compared = shown(steps_needed, CONFIG, arrays)
+        expected = [False, False, None, False, pnsgd, None]
+        assert column(compared, "somewhere fewer steps than optimal") == expected

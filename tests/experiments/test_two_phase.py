@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from shown import column, shown
 
 from dd_jax.oracles import linear as law
 from experiments.cache import Runner
@@ -51,15 +52,15 @@ def test_audited_below_exact_below_every_bound_and_samples_follow_the_law():
         assert (results[f"{name}: audited"] > exact / 4)[2:5].all()
         # One step later or earlier, or an edit that is missing, is further off than this.
         assert np.allclose(results[f"{name}: estimate"][1:], exact[1:], rtol=0.25, atol=0.005)
-    two_phase.plot(SMALL, results)
-    bounds, samples = two_phase.tables(SMALL, results)
-    assert {row[-1] for row in (*bounds.rows, *samples.rows)} == {"consistent"}
-    least = {row[:2]: row[3] for row in bounds.rows}
-    assert least["linear", "optimal"] == pytest.approx(1)
-    broken = results | {"ridge: exact": results["bound: unrelaxed"] * 1.1}
-    bounds, _ = two_phase.tables(SMALL, broken)
-    refuted = [row[:2] for row in bounds.rows if row[-1] == "refuted"]
-    assert ("ridge", "optimal") in refuted
-    assert not any(name == "linear" for name, _ in refuted)
-    over = results | {"linear: audited": results["linear: exact"] * 1.1}
-    assert two_phase.tables(SMALL, over)[1].rows[0][-2:] == (7, "refuted")
+    bounds, samples = shown(two_phase, SMALL, results)
+    assert set(column(bounds + samples, "verdict")) == {"consistent"}
+    assert bounds[2]["bound"] == "optimal"
+    assert bounds[2]["exact / bound, least"] == pytest.approx(1)
+    broken = results | {
+        "ridge: exact": results["bound: optimal"] * 1.1,
+        "linear: audited": results["linear: exact"] * 1.1,
+    }
+    bounds, samples = shown(two_phase, SMALL, broken)
+    assert column(bounds, "verdict")[:3] == ["consistent"] * 3
+    assert bounds[5]["verdict"] == "refuted"
+    assert (samples[0]["above the exact value"], samples[0]["verdict"]) == (7, "refuted")

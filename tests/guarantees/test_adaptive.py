@@ -16,12 +16,11 @@ RUN = Descent(2.0, 1.0, 0.5, 0, 0.01, 100, 0.3)  # q, L, λ, β, σ², n, η
 
 
 def test_sums():
-    assert adaptive.deletion_adaptive(0.1, 1.0, 3) == pytest.approx(3.1)
-    assert adaptive.deletion_adaptive_as_stated(0.1, 1.0, 3) == pytest.approx(3.1)
-    assert adaptive.deletion_adaptive(0.1, np.inf, 0) == 0.1
-    assert adaptive.deletion_adaptive_mu(0.3, 0.2, 4) == pytest.approx(0.5)
-    assert "False in general" in adaptive.deletion_adaptive_as_stated.__doc__
-    assert "E2" in adaptive.deletion_adaptive_as_stated.__doc__
+    for bound in (adaptive.deletion_adaptive, adaptive.deletion_adaptive_as_stated):
+        assert bound(0.1, 1.0, 3) == pytest.approx(3.1)
+        assert bound(0.1, np.inf, 0) == 0.1
+    assert adaptive.privacy_adaptive(0.3, 0) == 0.3
+    assert adaptive.privacy_adaptive(0.3, 4) == pytest.approx(1.5)
 
 
 def test_gaussian_and_renyi_sums_agree():
@@ -64,7 +63,7 @@ def steps_by_counting(release, inserted, learn, delete):
 
 def test_intervals_are_attained_jointly_by_the_linear_loss():
     rng = np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(100):
         request, inserted, seen, run, (learn, delete) = random_interaction(rng)
         contraction = 1 - run.step_size * run.l2
         reach = 2 * run.lipschitz / (run.n * run.l2)
@@ -87,7 +86,7 @@ def test_intervals_are_attained_jointly_by_the_linear_loss():
 
 def test_intervals_of_records_that_stay_are_attained_too():
     rng = np.random.default_rng(1)
-    for _ in range(200):
+    for _ in range(100):
         request, inserted, seen, run, (learn, delete) = random_interaction(rng)
         contraction = 1 - run.step_size * run.l2
         looks = sorted({*seen, request - 1})
@@ -102,35 +101,22 @@ def test_intervals_of_records_that_stay_are_attained_too():
         assert bound <= adaptive.privacy_adaptive(eps_dp, len(seen)) * (1 + 1e-12)
         run_sum = adaptive.privacy_run_sum(run, learn, delete, request - 1, first_inserted=inserted)
         assert bound <= run_sum * (1 + 1e-12)
+        history = (run, learn, delete, request - 1)
+        every = adaptive.privacy_adaptive_intervals(*history, range(request))
+        assert adaptive.privacy_all_releases(*history) == pytest.approx(every, rel=1e-12)
 
 
-def test_seeing_every_release_is_the_joint_bound():
-    joint = adaptive.privacy_all_releases(RUN, 30, 4, 6)
-    seen = adaptive.privacy_adaptive_intervals(RUN, 30, 4, 6, range(7))
-    assert seen == pytest.approx(joint, rel=1e-13)
+def test_what_an_interval_form_becomes_at_its_ends():
+    def remaining(observed, learn=30, **more):
+        return adaptive.deletion_adaptive_intervals(RUN, learn, 4, 6, observed, **more)
 
-
-def test_seeing_nothing_is_the_plain_deletion_bound():
-    bound = adaptive.deletion_adaptive_intervals(RUN, 30, 4, 6, [])
-    assert bound == convex.deletion_optimal(RUN, 4, present=30 + 5 * 4)
-
-
-def test_seeing_the_model_just_before_makes_the_deletion_term_vanish():
-    bound = adaptive.deletion_adaptive_intervals(RUN, 30, 4, 6, [5])
-    assert bound == convex.privacy_optimal(RUN, 30 + 5 * 4)
-
-
-def test_learning_to_convergence_costs_the_supremum():
-    bound = adaptive.deletion_adaptive_intervals(RUN, np.inf, 4, 6, [0, 5])
-    expected = convex.privacy_optimal(RUN, [np.inf, 20]).sum()
-    assert bound == pytest.approx(expected, rel=1e-14)
-
-
-def test_releases_outside_the_records_stay_are_free():
-    inside = adaptive.deletion_adaptive_intervals(RUN, 30, 4, 6, [3], first_inserted=2)
-    outside = adaptive.deletion_adaptive_intervals(
-        RUN, 30, 4, 6, [0, 1, 3, 3, 6, 9], first_inserted=2
-    )
+    assert remaining([]) == convex.deletion_optimal(RUN, 4, present=30 + 5 * 4)
+    # The model just before the deletion was seen: nothing is left to the deletion.
+    assert remaining([5]) == convex.privacy_optimal(RUN, 30 + 5 * 4)
+    endless = convex.privacy_optimal(RUN, [np.inf, 20]).sum()
+    assert remaining([0, 5], np.inf) == pytest.approx(endless, rel=1e-14)
+    # Releases outside the record's stay are free.
+    inside, outside = (remaining(seen, first_inserted=2) for seen in ([3], [0, 1, 3, 3, 6, 9]))
     assert inside == outside
 
 
@@ -169,7 +155,7 @@ def test_recoding_requester_reaches_the_numbers_of_the_erratum():
 
 
 @pytest.mark.parametrize("order", [1.01, 2, 30])
-@pytest.mark.parametrize("mu", [1e-3, 0.5, 1.0, 6.0])
+@pytest.mark.parametrize("mu", [1e-3, 0.5, 6.0])
 def test_recoding_leak_is_the_divergence_of_two_coins(order, mu):
     with mpmath.workdps(40):
         p = mpmath.ncdf(mpmath.mpf(mu) / 2)
@@ -177,9 +163,11 @@ def test_recoding_leak_is_the_divergence_of_two_coins(order, mu):
         moment = p**order * r ** (1 - order) + r**order * p ** (1 - order)
         exact = float(mpmath.log(moment) / (order - 1))
     assert adaptive.recoding_leak(order, mu) == pytest.approx(exact, rel=1e-8, abs=1e-13)
+    assert adaptive.recoding_leak(order, np.inf) == np.inf
+    assert adaptive.recoding_leak(order, 0) == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(
     log_order=st.floats(-3, 6),
     log_eps=st.floats(-12, 3),
@@ -197,34 +185,17 @@ def test_recoding_refutes_the_bare_numbers_and_never_the_sound_ones(log_order, l
         assert stays > eps_dp
 
 
-def test_infinite_leak_is_infinite_and_not_nan():
-    assert adaptive.recoding_leak(2, np.inf) == np.inf
-    assert adaptive.recoding_leak(2, 0) == 0
-
-
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "name"),
     [
-        (
-            lambda: adaptive.deletion_runs(1, 0),
-            "request = 0 is not after first_inserted = 0; count requests",
-        ),
-        (
-            lambda: adaptive.deletion_runs(1, 2, first_inserted=2),
-            "request = 2 is not after first_inserted = 2",
-        ),
-        (lambda: adaptive.deletion_adaptive(-1, 1, 1), "eps_dd = -1 is not a number ≥ 0"),
-        (lambda: adaptive.deletion_adaptive(1, 1, 0.5), "adaptivity = 0.5 is not a whole number"),
-        (
-            lambda: adaptive.deletion_adaptive_intervals(RUN, 3, 4, 6, [1.5]),
-            "observed = 1.5 is not a whole number",
-        ),
-        (
-            lambda: adaptive.deletion_adaptive_intervals(RUN, 3, 4, [6, 7], [1]),
-            "request and first_inserted are not single numbers; give one interaction a time",
-        ),
+        (lambda: adaptive.deletion_runs(1, 0), "request"),
+        (lambda: adaptive.deletion_runs(1, 2, first_inserted=2), "first_inserted"),
+        (lambda: adaptive.deletion_adaptive(-1, 1, 1), "eps_dd"),
+        (lambda: adaptive.deletion_adaptive(1, 1, 0.5), "adaptivity"),
+        (lambda: adaptive.deletion_adaptive_intervals(RUN, 3, 4, 6, [1.5]), "observed"),
+        (lambda: adaptive.deletion_adaptive_intervals(RUN, 3, 4, [6, 7], [1]), "request"),
     ],
 )
-def test_bad_input_is_named(call, text):
-    with pytest.raises(InputError, match=text):
+def test_bad_input_is_named(call, name):
+    with pytest.raises(InputError, match=name):
         call()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import soak
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, ndtr
 
@@ -19,6 +20,10 @@ def test_soundness_by_formula():
     assert inference.advantage_soundness(2, 0.3) == pytest.approx(np.sqrt(2) * np.exp(0.15) - 1)
     assert inference.advantage_soundness(2, 100) == 1.0
     assert inference.advantage_soundness(2, 0) == 0.0
+    # Attained at every order by two points and their even mixture: R_q = log 2, advantage 1.
+    for order in (1.5, 300.0):
+        attained = inference.epsilon_from_advantage_soundness(order, 1.0)
+        assert attained == pytest.approx(np.log(2))
     # q = 2: the paper's 2 e^{ε/2} √2 - 1 is above 1 for every ε, so Pinsker's side decides.
     assert inference.advantage_soundness_paper(2, 0.3) == pytest.approx(np.sqrt(0.6))
     order, eps = 1e6, 0.05
@@ -30,20 +35,10 @@ def test_soundness_by_formula():
     assert inference.advantage_soundness_paper(order, eps) == pytest.approx(stated, rel=1e-10)
 
 
-def test_soundness_is_attained_by_two_points_and_their_even_mixture():
-    # P₀ and P₁ sit on one point each, π is uniform: R_q = log 2 at every order, and advantage 1.
-    for order in (1.5, 2.0, 7.0, 300.0):
-        holder = 2 ** (1 / order) * np.exp(np.log(2) * (order - 1) / order) - 1
-        assert holder == pytest.approx(1.0)
-        assert inference.epsilon_from_advantage_soundness(order, 1.0) == pytest.approx(
-            max(0.5, np.log(2))
-        )
-
-
 def test_soundness_holds_for_random_laws_and_a_common_comparator():
     rng = np.random.default_rng(3)
     tightest = 0.0
-    for _ in range(3000):
+    for _ in range(soak(800, 3000)):
         order = 1 + 10 ** rng.uniform(-1.5, 2)
         size = int(rng.integers(2, 5))
         first, second, common = rng.dirichlet(np.full(size, 10 ** rng.uniform(-1, 1)), 3) + 1e-12
@@ -108,7 +103,7 @@ def test_neighbours_by_formula():
     assert inference.advantage_gdp(1.0) == pytest.approx(2 * ndtr(0.5) - 1, rel=1e-14)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(log_order=st.floats(-3, 6), log_eps=st.floats(-12, 3))
 def test_every_bound_holds_for_the_gaussian_pair_and_they_are_ordered(log_order, log_eps):
     order, eps = 1 + 10**log_order, 10**log_eps
@@ -128,18 +123,18 @@ def test_every_bound_holds_for_the_gaussian_pair_and_they_are_ordered(log_order,
 
 def test_pinsker_constant_cannot_be_halved():
     # The true advantage is 0.798 of √(ε/(2q)) for a small shift: any constant below that is false.
-    ratio = inference.advantage_gdp(1e-4) / inference.advantage_neighbours_linear(
-        3, renyi.renyi_from_gdp(3, 1e-4)
-    )
-    assert ratio == pytest.approx(np.sqrt(2 / np.pi), rel=1e-6)
+    bound = inference.advantage_neighbours_linear(3, renyi.renyi_from_gdp(3, 1e-4))
+    assert inference.advantage_gdp(1e-4) / bound == pytest.approx(np.sqrt(2 / np.pi), rel=1e-6)
 
 
-def test_bad_input_is_named():
-    with pytest.raises(
-        InputError, match=r"advantage = -0\.1 is not a probability; give a number between"
-    ):
-        inference.deletion_necessary(2, -0.1)
-    with pytest.raises(InputError, match="order = 1 is not a Rényi order"):
-        inference.advantage_soundness(1, 0.1)
-    with pytest.raises(InputError, match="eps = -1 is not a number ≥ 0"):
-        inference.advantage_neighbours(-1)
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: inference.deletion_necessary(2, -0.1), "advantage"),
+        (lambda: inference.advantage_soundness(1, 0.1), "order"),
+        (lambda: inference.advantage_neighbours(-1), "eps"),
+    ],
+)
+def test_bad_input_is_named(call, name):
+    with pytest.raises(InputError, match=name):
+        call()

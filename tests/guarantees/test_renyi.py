@@ -4,7 +4,6 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting import gaussian_mechanism, rdp
-from dp_accounting.pld import privacy_loss_mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,8 +64,7 @@ def test_divergence_is_infinite_where_the_mixed_covariance_is_not_positive():
     # v_q = (1-q)·2 + q·1 vanishes at q = 2
     orders = np.array([1.9, 2.0, 2.1])
     value = renyi.renyi_gaussian(orders, np.zeros(2), np.diag([1.0, 2]), np.zeros(2), np.eye(2))
-    assert np.isfinite(value[0])
-    assert np.all(np.isinf(value[1:]))
+    assert np.isfinite(value).tolist() == [True, False, False]
 
 
 def test_equal_covariances_and_batches():
@@ -76,15 +74,6 @@ def test_equal_covariances_and_batches():
     np.testing.assert_allclose(batch, [2 * 3 / 4, 3 * 3 / 4])
     assert renyi.renyi_gaussian(2, [0], [[1]], [0], [[1]]) == 0
     assert renyi.renyi_gaussian(1e6, [0], [[1]], [0], [[1 + 1e-9]]) >= 0
-
-
-def test_indefinite_covariances_are_refused():
-    with pytest.raises(
-        InputError, match="covariance_first is not a positive definite matrix; give"
-    ):
-        renyi.renyi_gaussian(2, [0, 0], np.diag([1.0, -1]), [0, 0], np.eye(2))
-    with pytest.raises(InputError, match="covariance_second is not a positive definite matrix"):
-        renyi.renyi_gaussian(2, [0, 0], np.eye(2), [0, 0], np.diag([1.0, 0]))
 
 
 def test_bounded_perturbation():
@@ -100,9 +89,7 @@ def test_composition_and_triangle():
     assert renyi.compose_renyi(0.1, 0.2, [0.0, 1.0]).tolist() == pytest.approx([0.3, 1.3])
     assert renyi.weak_triangle(0.2, 0.5) == pytest.approx(0.7)
     assert renyi.at_lower_order(4, 0.3, 2) == 0.3
-    with pytest.raises(
-        CertificateRefused, match="a bound at order 2 says nothing at order 4; give"
-    ):
+    with pytest.raises(CertificateRefused, match="order"):
         renyi.at_lower_order(2, 0.3, 4)
 
 
@@ -127,15 +114,16 @@ def test_golden_conversions_at_mu_one():
     assert renyi.epsilon_simple_linear(0.5, 1e-5) == pytest.approx(5.30, abs=5e-3)
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.01, 0.3])
-@pytest.mark.parametrize("order", [1.02, 1.5, 2.0, 16.0, 1e4])
-@pytest.mark.parametrize("eps", [1e-4, 0.1, 1.0, 40.0])
-def test_tight_conversion_is_dp_accountings(order, eps, delta):
-    theirs = rdp.compute_epsilon([order], [eps], delta)[0]
-    if theirs > 0:
-        assert renyi.epsilon_tight(order, eps, delta) == pytest.approx(theirs, rel=1e-10)
-    assert theirs <= renyi.epsilon_tight(order, eps, delta) + 1e-12
-    assert renyi.epsilon_tight(order, eps, delta) <= renyi.epsilon_simple(order, eps, delta)
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
+def test_tight_conversion_is_dp_accountings(delta):
+    for order in (1.02, 1.5, 2.0, 16.0, 1e4):
+        for eps in (1e-4, 0.1, 40.0):
+            theirs = rdp.compute_epsilon([order], [eps], delta)[0]
+            mine = renyi.epsilon_tight(order, eps, delta)
+            if theirs > 0:
+                assert mine == pytest.approx(theirs, rel=1e-10)
+            assert theirs <= mine + 1e-12
+            assert mine <= renyi.epsilon_simple(order, eps, delta)
 
 
 def test_conversions_by_formula():
@@ -143,7 +131,7 @@ def test_conversions_by_formula():
     assert renyi.epsilon_tight(5, 0.0, 0.5) == 0.0  # clamped
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(log_slope=st.floats(-12, 3), log_delta=st.floats(-300, -1e-3))
 def test_best_order_beats_every_order_on_a_grid(log_slope, log_delta):
     slope, delta = 10**log_slope, 10**log_delta
@@ -178,24 +166,15 @@ def quadrature_delta(mu, epsilon):
     ("mu", "epsilon"),
     [
         (1.0, 0.0),
-        (1.0, 0.5),
-        (1.0, 4.38),
         (1.0, 20.0),
-        (0.01, 0.0),
         (0.01, 0.05),
-        (0.01, 0.2),
         (1e-4, 1e-9),
-        (1e-4, 3e-4),
         (1e-6, 1e-6),
-        (0.3, 1.0),
         (0.7, 12.0),
         (3.0, 2.0),
-        (8.0, 1.0),
-        (8.0, 40.0),
         (12.0, 100.0),
         (0.05, 1.0),
         (1e-3, 0.035),
-        (30.0, 100.0),
         (100.0, 4900.0),
     ],
 )
@@ -205,18 +184,10 @@ def test_gaussian_delta_is_its_integral(mu, epsilon):
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
-def test_gaussian_delta_is_dp_accountings(mu, epsilon):
-    loss = privacy_loss_mechanism.GaussianPrivacyLoss(1 / mu)
-    theirs = loss.get_delta_for_epsilon(epsilon)
-    assert renyi.gdp_delta(mu, epsilon) == pytest.approx(theirs, rel=1e-9)
-
-
-@pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
-def test_gaussian_epsilon_is_dp_accountings(mu, delta):
-    theirs = gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta)
-    assert renyi.gdp_epsilon(mu, delta) == pytest.approx(theirs, rel=1e-8)
+def test_gaussian_epsilon_is_dp_accountings(mu):
+    for delta in (1e-12, 1e-6, 0.01):
+        theirs = gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta)
+        assert renyi.gdp_epsilon(mu, delta) == pytest.approx(theirs, rel=1e-8)
 
 
 def test_gaussian_inverses_are_exact_and_on_the_sound_side():
@@ -234,7 +205,7 @@ def test_gaussian_inverses_are_exact_and_on_the_sound_side():
     assert np.all(back >= mu * (1 - 1e-9))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(log_mu=st.floats(-12, 3), log_epsilon=st.floats(-12, 3), log_delta=st.floats(-300, -1e-3))
 def test_gaussian_conversions_are_monotone_at_every_magnitude(log_mu, log_epsilon, log_delta):
     mu, epsilon, delta = 10**log_mu, 10**log_epsilon, 10**log_delta
@@ -278,15 +249,17 @@ def test_gaussian_renyi_and_advantage():
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "name"),
     [
-        (lambda: renyi.epsilon_simple(2, 1, 0), "delta = 0 is not in"),
-        (lambda: renyi.epsilon_tight(1, 1, 0.1), "order = 1 is not a Rényi order"),
-        (lambda: renyi.gdp_epsilon(-1, 0.1), "mu = -1 is not a number ≥ 0; give mu ≥ 0"),
-        (lambda: renyi.best_order_linear(0, 0.1), "slope = 0 is not a positive finite number"),
-        (lambda: renyi.gdp_from_advantage(2), "advantage = 2 is not a probability"),
+        (lambda: renyi.epsilon_simple(2, 1, 0), "delta"),
+        (lambda: renyi.epsilon_tight(1, 1, 0.1), "order"),
+        (lambda: renyi.gdp_epsilon(-1, 0.1), "mu"),
+        (lambda: renyi.best_order_linear(0, 0.1), "slope"),
+        (lambda: renyi.gdp_from_advantage(2), "advantage"),
+        (lambda: renyi.renyi_gaussian(2, [0], [[-1]], [0], [[1]]), "covariance_first"),
+        (lambda: renyi.renyi_gaussian(2, [0], [[1]], [0], [[0]]), "covariance_second"),
     ],
 )
-def test_bad_input_is_named(call, text):
-    with pytest.raises(InputError, match=text):
+def test_bad_input_is_named(call, name):
+    with pytest.raises(InputError, match=name):
         call()

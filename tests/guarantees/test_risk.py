@@ -1,12 +1,12 @@
 """Risk bounds held to exact laws: the linear loss in closed form, 1-D Gibbs laws and runs."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import soak
 from scipy import optimize
 from scipy.special import logsumexp
 
@@ -100,7 +100,7 @@ def linear_cases(rng, size, requests):
 
 
 def test_linear_risk_never_exceeds_the_recursion():
-    run, steps, exact = linear_cases(np.random.default_rng(3), 4000, requests=8)
+    run, steps, exact = linear_cases(np.random.default_rng(3), 1000, requests=8)
     request = np.arange(9)[:, None]
     bound = risks.excess_risk_convex(run, *steps, request=request)
     assert np.all(exact <= bound * (1 + 1e-10))
@@ -130,17 +130,17 @@ def test_recursion_is_attained():
     assert limit == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.parametrize("step_size", [1e-6, 1e-4, 1e-2, 0.5])
+@pytest.mark.parametrize("step_size", [1e-6, 1e-2, 0.5])
 def test_late_requests_are_bounded_by_the_chord(step_size):
     run = replace(UNIT, step_size=step_size, noise_variance=1e-6)
     kept, V = (1 - step_size) ** 4, 1e-6 / (1 - step_size / 2)
     for learn in (0, 10**9):
         start = (1 - step_size) ** (2 * learn) + V
         distance, exact = np.sqrt(start), []
-        for _ in range(3000):
+        for _ in range(1000):
             distance = np.sqrt(kept * (distance + 0.02) ** 2 + V * (1 - kept))
             exact.append(distance**2)
-        found = risks.excess_risk_convex(run, 1, learn, 2, request=np.arange(1, 3001))
+        found = risks.excess_risk_convex(run, 1, learn, 2, request=np.arange(1, 1001))
         assert np.all(found >= np.array(exact) * (1 - 1e-9))
         assert found == pytest.approx(exact, rel=1e-2)
 
@@ -221,7 +221,7 @@ def grids(count, seed):
 
 def test_gibbs_bounds_hold_by_quadrature():
     tightness = []
-    for grid in grids(150, seed=7):
+    for grid in grids(soak(40, 150), seed=7):
         moment = risks.gibbs_second_moment(grid.problem, grid.noise_variance)
         assert grid.gibbs @ grid.theta**2 <= moment * (1 + 1e-9)
         risk = risks.gibbs_excess_risk(grid.problem, grid.noise_variance)
@@ -271,7 +271,7 @@ def test_gibbs_golden_values():
 
 def test_released_models_on_a_grid():
     """Runs of a few steps, whose exact divergence from the Gibbs law plays the part of ε_dd."""
-    for grid in grids(40, seed=13):
+    for grid in grids(soak(12, 40), seed=13):
         step_size = 0.5 / (grid.l2 + grid.smoothness)
         width = 2 * step_size * grid.noise_variance
         theta = Grid.theta[::8]
@@ -385,7 +385,7 @@ def ordered(low, high):
     return 0 <= low <= high * (1 + 1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(problem, step_counts, step_counts, st.floats(0, 1), step_counts)
 def test_recursion_is_finite_and_monotone(p, learn, delete, share, request):
     p = scaled(p)
@@ -415,7 +415,7 @@ def test_recursion_is_finite_and_monotone(p, learn, delete, share, request):
         assert ordered(base, later) if last > first else ordered(later, base)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(problem, st.floats(-6, 4), st.floats(-12, 3))
 def test_nonconvex_bounds_are_finite_and_monotone(p, log_ratio, log_eps):
     p = scaled(p)
@@ -434,7 +434,7 @@ def test_nonconvex_bounds_are_finite_and_monotone(p, log_ratio, log_eps):
     assert released <= risks.excess_risk_nonconvex_paper(case, noise_variance, eps_dd) * 1.0001
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(problem, st.floats(-12, 3), st.floats(-10, 6), st.floats(1.0001, 1e6), st.floats(0, 1))
 def test_paper_and_inverse_step_counts_are_whole_and_monotone(p, log_eps, log_target, order, share):
     p = scaled(p)
@@ -453,44 +453,24 @@ def test_paper_and_inverse_step_counts_are_whole_and_monotone(p, log_eps, log_ta
     assert 1 <= fewer <= needed < np.inf
 
 
-# Refusals.
-
-
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "name"),
     [
-        (
-            lambda: risks.excess_risk_convex(replace(UNIT, step_size=0.7), 1, 1, 1),
-            "step_size = 0.69999999999999996 is not at most 2/(2λ+β) = 0.66666666666666663",
-        ),
-        (
-            lambda: risks.excess_risk_noisy_gd(replace(UNIT, step_size=0.5), 1, 1, 1),
-            "step_size = 0.5 is not below 1/(λ+β) = 0.5",
-        ),
-        (
-            lambda: risks.delete_steps_convex(UNIT, 1, target_excess_risk=1e-4),
-            "target_excess_risk = 0.0001 is not above 0.000457143, the least that this noise "
-            "allows; give a larger target, or less noise (more records, or a larger budget).",
-        ),
-        (
-            lambda: risks.minimiser_shift(1, 1, 10, 11),
-            "edits_per_request = 11 exceeds n = 10, but a request replaces distinct records; "
-            "give edits_per_request ≤ n.",
-        ),
-        (
-            lambda: risks.excess_risk_nonconvex(bounded(1, 1, 1, 1, 1), 1, 2.0, 0.1),
-            "step_size · l2 = 2 is above 1, which this bound does not allow; "
-            "give a step size of at most 1/l2.",
-        ),
+        (lambda: risks.excess_risk_convex(replace(UNIT, step_size=0.7), 1, 1, 1), "step_size"),
+        (lambda: risks.excess_risk_noisy_gd(replace(UNIT, step_size=0.5), 1, 1, 1), "step_size"),
+        (lambda: risks.delete_steps_convex(UNIT, 1, target_excess_risk=1e-4), "target_excess_risk"),
+        (lambda: risks.learn_steps_convex(UNIT, 1, target_excess_risk=1e-4), "target_excess_risk"),
+        (lambda: risks.minimiser_shift(1, 1, 10, 11), "edits_per_request"),
+        (lambda: risks.excess_risk_nonconvex(bounded(1, 1, 1, 1, 1), 1, 2.0, 0.1), "step_size"),
     ],
 )
-def test_refusals(call, message):
-    with pytest.raises(CertificateRefused, match=re.escape(message)):
+def test_refusals(call, name):
+    with pytest.raises(CertificateRefused, match=name):
         call()
 
 
 def test_bad_input_is_named():
-    with pytest.raises(InputError, match="noise_variance = 0 is not a positive finite number"):
+    with pytest.raises(InputError, match="noise_variance"):
         risks.excess_risk_floor(replace(UNIT, noise_variance=0), 1)
-    with pytest.raises(InputError, match="order = 1 is not a Rényi order"):
+    with pytest.raises(InputError, match="order"):
         risks.excess_risk_convex_paper(1, 1, 1, 1, 10, 1, 1)

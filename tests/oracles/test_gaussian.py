@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import soak
 from scipy import stats
 
 from dd_jax.errors import InputError
@@ -33,7 +34,7 @@ def step_by_step(phases, mean, covariance):
 
 
 @given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 def test_phases_at_once_equal_step_by_step(seed, dim):
     rng = np.random.default_rng(seed)
     phases, root = random_phases(rng, dim), rng.normal(size=(dim, dim))
@@ -78,7 +79,7 @@ def test_ridge_phase_is_the_gradient_of_the_ridge_objective():
 
 
 def test_law_by_simulation():
-    rng, count = np.random.default_rng(3), 200_000
+    rng, count = np.random.default_rng(3), soak(50_000, 200_000)
     phases = random_phases(np.random.default_rng(11), 2, most=6)
     law = gaussian.law_after(phases, ETA, NOISE, np.array([0.5, 0.0]), 0.1)
     models = np.array([0.5, 0.0]) + rng.normal(0, math.sqrt(0.1), (count, 2))
@@ -88,7 +89,7 @@ def test_law_by_simulation():
             models = models - ETA * (models @ hessian - linear_term) + noise
     deviation = np.sqrt(np.diag(law.covariance) / count)
     assert np.all(np.abs(models.mean(axis=0) - law.mean) < 4.5 * deviation)
-    assert np.cov(models.T) == pytest.approx(law.covariance, rel=0.02, abs=0.005)
+    assert np.cov(models.T) == pytest.approx(law.covariance, rel=0.03, abs=0.005)
 
 
 def test_joint_law_has_the_marginals_and_cross_covariances():
@@ -108,9 +109,8 @@ def test_joint_law_has_the_marginals_and_cross_covariances():
     assert joint.covariance[4:, :2] == pytest.approx(cross, rel=1e-10)
 
 
-@pytest.mark.parametrize("requests", [0, 1, 5])
-@pytest.mark.parametrize(("learn", "after"), [(1, 1), (7, 3), (math.inf, 2)])
-@pytest.mark.parametrize("step_size", [0.01, 0.25, 0.9])
+@pytest.mark.parametrize(("requests", "learn", "after"), [(0, 7, 3), (1, 1, 1), (5, math.inf, 2)])
+@pytest.mark.parametrize("step_size", [0.01, 0.9])
 def test_all_releases_jointly_attain_their_bound(requests, learn, after, step_size):
     """ε_dp [(1-c^K_L)/(1+c^K_L) + i (1-c^K_U)/(1+c^K_U)], ε_dp = q L² (2-ηλ)/(λσ²n²)."""
     order, l2, n = 3.0, 1.0, 50
@@ -170,19 +170,19 @@ def test_label_replacement_is_equal_covariance_and_gaussian_dp():
 def test_excess_risk_by_simulation_and_at_the_minimum():
     hessian, linear_term = np.array([[2.0, 0.3], [0.3, 0.5]]), np.array([1.0, -1.0])
     law = gaussian.law_after([Phase(hessian, linear_term, 3)], ETA, NOISE, np.zeros(2))
-    models = np.random.default_rng(2).multivariate_normal(law.mean, law.covariance, 200_000)
+    models = np.random.default_rng(2).multivariate_normal(law.mean, law.covariance, 50_000)
 
     def objective(m):
         return np.sum(m @ hessian * m, axis=-1) / 2 - m @ linear_term
 
     best = objective(np.linalg.solve(hessian, linear_term))
     assert gaussian.excess_risk(law, hessian, linear_term) == pytest.approx(
-        objective(models).mean() - best, rel=0.02
+        objective(models).mean() - best, rel=0.03
     )
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 def test_divergence_properties(seed):
     rng = np.random.default_rng(seed)
     ours, shared = random_phases(rng, 2, 1), random_phases(rng, 2, 1)
@@ -205,107 +205,44 @@ def test_divergence_properties(seed):
 EYE = np.eye(2)
 
 
+def after(phase, step_size=ETA, noise=1, mean0=(1.0, 1.0)):
+    return lambda: gaussian.law_after([phase], step_size, noise, np.asarray(mean0))
+
+
+def compared(compare, *covariances):
+    laws = [GaussianLaw(np.ones(len(c)), np.asarray(c)) for c in covariances]
+    return lambda: compare(*laws)
+
+
+ONES = np.ones(2)
+STEP = Phase(EYE, ONES, 2)
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "word"),
     [
-        (
-            lambda: gaussian.ridge_phase(np.ones((3, 2)), np.ones(2), 1, 1),
-            "features of shape (3, 2) and labels of shape (2,) do not match; give (n, d) and (n,).",
-        ),
-        (
-            lambda: gaussian.linear_phase(np.ones(3), 1, 1),
-            "records of shape (3,) are not a table; give shape (n, d).",
-        ),
-        (
-            lambda: gaussian.ridge_phase(np.full((3, 2), np.nan), np.ones(3), 1, 1),
-            "features = nan is not a finite number; give finite numbers only.",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(EYE, np.ones(2), 2.5)], ETA, 1, np.ones(2)),
-            "steps = 2.5 is not a whole number ≥ 0; give 0, 1, 2, … or numpy.inf.",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(EYE, np.ones(2), 2)], ETA, -1, np.ones(2)),
-            "noise_variance = -1 is not a positive finite number; give noise_variance > 0.",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(EYE, np.ones(2), 2)], 0, 1, np.ones(2)),
-            "step_size = 0 is not a positive finite number; give step_size > 0.",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(np.eye(3), np.ones(2), 2)], ETA, 1, np.ones(2)),
-            "hessian of shape (3, 3) does not match the model; give (2, 2).",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(EYE, np.ones(3), 2)], ETA, 1, np.ones(2)),
-            "linear_term of shape (3,) does not match the model; give (2,).",
-        ),
-        (
-            lambda: gaussian.law_after(
-                [Phase(np.array([[1.0, 1], [0, 1]]), np.ones(2), 2)], ETA, 1, np.ones(2)
-            ),
-            "hessian is not symmetric; give (A + Aᵀ)/2.",
-        ),
-        (
-            lambda: gaussian.law_after([], ETA, 1, np.ones(2), -EYE),
-            "cov0 has the negative eigenvalue -1; give a positive semi-definite covariance.",
-        ),
-        (
-            lambda: gaussian.law_after([], ETA, 1, 0.0),
-            "mean0 of shape () is not a vector; give shape (d,).",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(0 * EYE, np.ones(2), math.inf)], ETA, 1, np.ones(2)),
-            "step_size = 0.2 makes inf steps diverge; take it below 2 over the hessian's largest "
-            "eigenvalue, and l2 > 0 if steps is infinite.",
-        ),
-        (
-            lambda: gaussian.law_after([Phase(99 * EYE, np.ones(2), 10**4)], ETA, 1, np.ones(2)),
-            "step_size = 0.2 makes 10000 steps diverge; take it below 2 over the hessian's largest "
-            "eigenvalue, and l2 > 0 if steps is infinite.",
-        ),
-        (
-            lambda: gaussian.joint_law([], ETA, 1, np.ones(2)),
-            "phases is empty, so nothing is released; give at least one phase.",
-        ),
-        (
-            lambda: gaussian.joint_law([Phase(EYE, np.ones(2), 0)], ETA, 1, np.ones(2)),
-            "steps of a released phase = 0 is not a whole number ≥ 1; give 1, 2, 3, … or "
-            "numpy.inf.",
-        ),
-        (
-            lambda: gaussian.separation(
-                GaussianLaw(np.ones(2), EYE), GaussianLaw(np.ones(2), 2 * EYE)
-            ),
-            "the two covariances differ, so there is no single μ; compare runs that differ in "
-            "labels or linear records only, or use `renyi` or the grid oracle.",
-        ),
-        (
-            lambda: gaussian.separation(
-                GaussianLaw(np.ones(2), 0 * EYE), GaussianLaw(np.ones(2), 0 * EYE)
-            ),
-            "the covariance is singular, so the laws have no densities; run at least one step.",
-        ),
-        (
-            lambda: gaussian.renyi(
-                2, GaussianLaw(np.ones(2), EYE), GaussianLaw(np.ones(1), np.eye(1))
-            ),
-            "the laws have dimensions 2 and 1; compare laws of one dimension.",
-        ),
-        (
-            lambda: gaussian.excess_risk(GaussianLaw(np.ones(2), EYE), 0 * EYE, np.ones(2)),
-            "hessian is not positive definite, so ℒ has no minimum; give l2 > 0.",
-        ),
+        (lambda: gaussian.ridge_phase(np.ones((3, 2)), ONES, 1, 1), "labels"),
+        (lambda: gaussian.linear_phase(np.ones(3), 1, 1), "records"),
+        (lambda: gaussian.ridge_phase(np.full((3, 2), np.nan), np.ones(3), 1, 1), "features"),
+        (after(STEP._replace(steps=2.5)), "steps"),
+        (after(STEP, noise=-1), "noise_variance"),
+        (after(STEP, step_size=0), "step_size"),
+        (after(STEP, mean0=0.0), "mean0"),
+        (after(STEP._replace(hessian=np.eye(3))), "hessian"),
+        (after(STEP._replace(hessian=np.array([[1.0, 1], [0, 1]]))), "symmetric"),
+        (after(STEP._replace(linear_term=np.ones(3))), "linear_term"),
+        (after(Phase(0 * EYE, ONES, math.inf)), "diverge"),
+        (after(Phase(99 * EYE, ONES, 10**4)), "diverge"),
+        (lambda: gaussian.law_after([], ETA, 1, ONES, -EYE), "cov0"),
+        (lambda: gaussian.joint_law([], ETA, 1, ONES), "phases"),
+        (lambda: gaussian.joint_law([STEP._replace(steps=0)], ETA, 1, ONES), "steps"),
+        (compared(gaussian.separation, EYE, 2 * EYE), "covariances"),
+        (compared(gaussian.separation, 0 * EYE, 0 * EYE), "singular"),
+        (compared(lambda p, r: gaussian.renyi(2, p, r), EYE, np.eye(1)), "dimensions"),
+        (compared(lambda p: gaussian.renyi(1, p, p), EYE), "order"),
+        (compared(lambda p: gaussian.excess_risk(p, 0 * EYE, ONES), EYE), "hessian"),
     ],
 )
-def test_bad_input_is_refused(call, message):
-    with pytest.raises(InputError) as refusal:
+def test_bad_input_is_refused(call, word):
+    with pytest.raises(InputError, match=word):
         call()
-    assert str(refusal.value) == message
-
-
-@pytest.mark.parametrize("order", [1, 0.5, math.nan, math.inf])
-def test_orders_up_to_one_are_refused(order):
-    law = GaussianLaw(np.ones(2), EYE)
-    with pytest.raises(InputError, match="order"):
-        gaussian.renyi(order, law, law)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import soak
 from scipy import stats
 
 from dd_jax.errors import InputError
@@ -45,7 +46,7 @@ def logistic(records):
     )
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 30, 4000])
+@pytest.mark.parametrize("steps", [1, 3, 4000])
 def test_line_agrees_with_the_gaussian_law(steps):
     pairs = [both([quadratic(1.0, g, steps)], 0.01, LINE) for g in (0.01, -0.01)]
     (p, exact_p), (r, exact_r) = pairs
@@ -167,7 +168,7 @@ def test_plane_factorises_for_a_separable_objective():
     assert plane.values == pytest.approx(np.outer(*(law.values for law in lines)), rel=1e-11)
 
 
-@pytest.mark.parametrize("steps", [2, 37, 400])
+@pytest.mark.parametrize("steps", [37, 400])
 def test_matrix_powers_equal_single_steps(steps):
     """Slow mixing, so that one step more or less still shows after 400."""
     where = grid.grid_for(-0.25, 0.25, 0.02, NOISE)
@@ -195,7 +196,7 @@ def test_refining_the_grid_changes_nothing_for_a_smooth_loss():
 
 
 def test_logistic_law_by_simulation():
-    rng, count, noise = np.random.default_rng(4), 200_000, 0.05
+    rng, count, noise = np.random.default_rng(4), soak(50_000, 200_000), 0.05
     records = np.array([1.0, -0.5, 0.8, 1.0])
     where = grid.grid_for(-4, 4, ETA, noise)
     law = grid.law_after([Phase(logistic(records), 6)], ETA, noise, 0.3, where)
@@ -257,7 +258,7 @@ def test_a_density_is_a_start():
     changed=st.floats(-1, 1),
     steps=st.tuples(*[st.integers(1, 12)] * 2),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 def test_properties_of_every_pair_of_logistic_runs(records, changed, steps):
     noise = 0.05
     where = grid.grid_for(-4, 4, ETA, noise)
@@ -309,163 +310,70 @@ SMALL = grid.make_grid(-1, 1, 101)
 FLAT = Density(SMALL, np.full(101, 0.5))
 
 
+STILL = Phase(still, 2)
+
+
+def after(phase=STILL, start=0.0, where=LINE, noise=NOISE):
+    return lambda: grid.law_after([phase], ETA, noise, start, where)
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "word"),
     [
-        (
-            lambda: grid.law_after([Phase(still, 3)], ETA, NOISE, 0.0, grid.make_grid(-1, 1, 51)),
-            "spacing = 0.04 is too coarse for one step's noise, which needs 0.00707; "
-            "take size = 284 or more.",
-        ),
-        (
-            lambda: grid.law_after(
-                [Phase(still, 3)], 0.5, 0.01, (0.0, 0.0), grid.make_grid((-1, -2), (1, 2), (9, 99))
-            ),
-            "spacing = 0.25 is too coarse for one step's noise, which needs 0.05; "
-            "take size = (41, 99) or more.",
-        ),
-        (
-            lambda: grid.law_after([Phase(lambda m: 14 * m, 3)], ETA, NOISE, 0.0, LINE),
-            "spacing = 0.00562 is too coarse for a step this large, which needs 0.00473; "
-            "take size = 107 or more.",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 900)], ETA, NOISE, 0.0, LINE),
-            "a mass of 0.95 left the grid [-0.25, 0.25]; widen it, for example to [-0.5, 0.5].",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 1)], ETA, NOISE, 3.0, LINE),
-            "a mass of 1 left the grid [-0.25, 0.25]; widen it, for example to [-0.5, 0.5].",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 1.5)], ETA, NOISE, 0.0, LINE),
-            "steps = 1.5 is not a whole number ≥ 0; give one.",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, math.inf)], ETA, NOISE, 0.0, LINE),
-            "steps = inf is not a whole number ≥ 0; give one.",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 0)], ETA, NOISE, 0.0, LINE),
-            "no step is taken from a fixed start, so there is no density; take one.",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 2)], ETA, NOISE, (0.0, 0.0), LINE),
-            "start of shape (2,) is not a model of the grid; give shape (), or a Density.",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 2)], ETA, NOISE, FLAT, LINE),
-            "start lives on another grid; make it on the grid of the run.",
-        ),
-        (
-            lambda: grid.law_after([Phase(lambda m: 0.0, 2)], ETA, NOISE, 0.0, LINE),
-            "gradient returned shape () for models of shape (1,); return one gradient for each "
-            "model.",
-        ),
-        (
-            lambda: grid.law_after([Phase(lambda m: m * np.nan, 2)], ETA, NOISE, 0.0, LINE),
-            "gradient = nan is not a finite number; give finite numbers only.",
-        ),
-        (
-            lambda: grid.law_after([Phase(still, 2)], ETA, -NOISE, 0.0, LINE),
-            "noise_variance = -0.0004 is not a positive finite number; give noise_variance > 0.",
-        ),
-        (
-            lambda: grid.gibbs_density(LINE, still, NOISE),
-            "a share 0.022 of the Gibbs law sits on the edge of the grid [-0.25, 0.25]; "
-            "widen it, for example to [-0.5, 0.5].",
-        ),
-        (
-            lambda: grid.gibbs_density(LINE, lambda m: 1.0, NOISE),
-            "objective returned shape () for 90 models; return one number for each model.",
-        ),
-        (
-            lambda: grid.gaussian_density(LINE, 0.0, -1.0),
-            "covariance = [[-1.0]] is not positive definite of shape (1, 1); give one that is, "
-            "or a fixed point as `start`.",
-        ),
-        (
-            lambda: grid.gaussian_density(LINE, 0.0, 1e-6),
-            "spacing = 0.00562 is too coarse for this Gaussian, which needs 0.0005; "
-            "take size = 1001 or more.",
-        ),
-        (
-            lambda: grid.renyi(1.0, FLAT, FLAT),
-            "order = 1.0 is not a Rényi order; give a finite order > 1.",
-        ),
-        (
-            lambda: grid.renyi(2, FLAT, FLAT),
-            "the divergence's integrand has not died out at the edge of the grid [-1, 1]; "
-            "widen it, for example to [-2, 2], or take a smaller order.",
-        ),
-        (
-            lambda: grid.kl(FLAT, Density(LINE, np.ones(LINE.size))),
-            "the two laws live on different grids; propagate both on one grid.",
-        ),
+        (after(where=grid.make_grid(-1, 1, 51)), "coarse"),
+        (after(start=(0.0, 0.0), where=grid.make_grid((-1, -2), (1, 2), (9, 999))), "coarse"),
+        (after(Phase(lambda m: 14 * m, 3)), "coarse"),  # the step itself stretches
+        (after(Phase(still, 900)), "left"),
+        (after(start=3.0), "left"),
+        (after(Phase(still, 1), start=0.25 - 4.75 * math.sqrt(2e-4)), "left"),  # a mass of 3e-7
+        (after(Phase(still, 1.5)), "steps"),
+        (after(Phase(still, math.inf)), "steps"),
+        (after(Phase(still, 0)), "step"),
+        (after(start=(0.0, 0.0)), "start"),
+        (after(start=FLAT), "start"),
+        (after(Phase(lambda m: 0.0, 2)), "gradient"),
+        (after(Phase(lambda m: m * np.nan, 2)), "gradient"),
+        (after(noise=-NOISE), "noise_variance"),
+        (lambda: grid.gibbs_density(LINE, still, NOISE), "edge"),
+        (lambda: grid.gibbs_density(LINE, lambda m: 1.0, NOISE), "objective"),
+        (lambda: grid.gaussian_density(LINE, 0.0, -1.0), "covariance"),
+        (lambda: grid.gaussian_density(LINE, 0.0, 1e-6), "coarse"),
+        (lambda: grid.renyi(1.0, FLAT, FLAT), "order"),
+        (lambda: grid.renyi(2, FLAT, FLAT), "edge"),
+        (lambda: grid.kl(FLAT, Density(LINE, np.ones(LINE.size))), "grid"),
         (
             lambda: grid.renyi(2, Density(SMALL, np.eye(101)[0]), Density(SMALL, np.eye(101)[1])),
-            "the two laws do not overlap in float64; compare laws that are closer.",
+            "overlap",
         ),
-        (
-            lambda: grid.trade_off(1.5, FLAT, FLAT),
-            "type_one = 1.5 is not a probability; give a number between 0 and 1.",
-        ),
-        (
-            lambda: Density(SMALL, np.ones(7)),
-            "density of shape (7,) is not on its grid; give (101,).",
-        ),
-        (
-            lambda: Density(SMALL, -np.ones(101)),
-            "density is negative somewhere or zero everywhere; give a density.",
-        ),
-        (
-            lambda: grid.make_grid(1, -1, 50),
-            "low = [1.] is not below high = [-1.]; give low < high on every axis.",
-        ),
-        (
-            lambda: grid.make_grid((0, 0, 0), (1, 1, 1), (9, 9, 9)),
-            "low, high and size have shapes (3,), (3,) and (3,); "
-            "give three numbers, or three pairs.",
-        ),
-        (
-            lambda: grid.make_grid(0, 1, 2),
-            "size = 2 is not a finite whole number ≥ 3; give 3, 4, 5, ….",
-        ),
-        (
-            lambda: grid.grid_for(1, -1, ETA, NOISE),
-            "low = 1 is not below high = -1; give low < high on every axis.",
-        ),
+        (lambda: grid.trade_off(1.5, FLAT, FLAT), "type_one"),
+        (lambda: Density(SMALL, np.ones(7)), "shape"),
+        (lambda: Density(SMALL, -np.ones(101)), "negative"),
+        (lambda: grid.make_grid(1, -1, 50), "low"),
+        (lambda: grid.make_grid((0, 0, 0), (1, 1, 1), (9, 9, 9)), "shapes"),
+        (lambda: grid.make_grid(0, 1, 2), "size"),
+        (lambda: grid.grid_for(1, -1, ETA, NOISE), "low"),
     ],
 )
-def test_bad_input_is_refused(call, message):
-    with pytest.raises(InputError) as refusal:
+def test_bad_input_is_refused(call, word):
+    with pytest.raises(InputError, match=word):
         call()
-    assert str(refusal.value).startswith(message)
 
 
-def test_a_high_order_that_reaches_past_the_grid_is_refused():
+def test_an_order_that_reaches_past_the_grid_or_float64_is_refused():
     (p, _), (r, _) = (both([quadratic(1.0, g, 30)], 0.0, LINE) for g in (0.01, -0.01))
-    with pytest.raises(InputError, match="has not died out at the edge of the grid"):
+    with pytest.raises(InputError, match="edge"):
         grid.renyi(12, p, r)
-
-
-def test_an_order_that_reaches_past_float64_is_refused():
-    """The integrand peaks at 50 deviations, where the second density has underflowed."""
+    # The integrand peaks at 50 deviations, where the second density has underflowed.
     where = grid.make_grid(-1, 1, 1001)
     p, r = (grid.gaussian_density(where, mean, 1e-4) for mean in (0.1, -0.1))
     exact = [gaussian.GaussianLaw(np.array([m]), np.array([[1e-4]])) for m in (0.1, -0.1)]
     assert grid.renyi(1.3, p, r) == pytest.approx(gaussian.renyi(1.3, *exact), rel=1e-10)
-    with pytest.raises(InputError, match="has not died out"):
+    with pytest.raises(InputError, match="edge"):
         grid.renyi(3, p, r)
 
 
-def test_a_tiny_loss_of_mass_is_refused():
-    with pytest.raises(InputError, match=r"a mass of 3\.2e-07 left the grid"):
-        grid.law_after([Phase(still, 1)], ETA, NOISE, 0.25 - 4.75 * math.sqrt(2e-4), LINE)
-
-
-def test_the_remedy_works():
-    """The size that the refusal names is accepted, and one less is not."""
-    with pytest.raises(InputError, match="take size = 284 or more"):
-        grid.law_after([Phase(still, 3)], ETA, NOISE, 0.0, grid.make_grid(-1, 1, 283))
-    grid.law_after([Phase(still, 3)], ETA, NOISE, 0.0, grid.make_grid(-1, 1, 284))
+def test_the_coarsest_grid_is_half_a_deviation_of_the_noise():
+    """2/(size - 1) ≤ √(2ησ²)/2 from 284 points on."""
+    with pytest.raises(InputError, match="284"):
+        after(where=grid.make_grid(-1, 1, 283))()
+    after(where=grid.make_grid(-1, 1, 284))()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import soak
 from scipy import special, stats
 
 from dd_jax.errors import InputError
@@ -39,7 +40,7 @@ def test_golden_values(present, deleted, init, value):
     init=st.floats(0, 2),
     steps=st.tuples(*[st.integers(0, 40)] * 3).filter(lambda s: s[1] > 0),
 )
-@settings(deadline=None)
+@settings(max_examples=50)
 def test_closed_form_is_the_gaussian_law(l2, step, init, steps):
     earlier, present, deleted = steps
     step_size, rows = step / l2, np.zeros((7, 2))
@@ -111,8 +112,8 @@ def test_recoding_leaves_the_coin_however_long_deletion_runs():
         assert stays == pytest.approx(1 + linear.coin_renyi(2, 1.0), rel=1e-6)
 
 
-@pytest.mark.parametrize("order", [1.5, 2, 6])
-@pytest.mark.parametrize("steps", [1, 2, 5, 20])
+@pytest.mark.parametrize("order", [1.5, 6])
+@pytest.mark.parametrize("steps", [1, 5, 20])
 def test_recoding_respects_the_adaptive_bounds_and_breaks_the_plain_ones(order, steps):
     noise = order * (2 - 0.25) / 100**2  # ε_dp = 1 at this order
     unit = {**UNIT, "noise_variance": noise}
@@ -181,7 +182,7 @@ def test_recoding_with_nothing_to_recode_is_the_plain_law():
 
 
 def test_recoding_by_simulation():
-    rng, count = np.random.default_rng(7), 400_000
+    rng, count = np.random.default_rng(7), soak(100_000, 400_000)
     n, learn, deleted, contraction = 20, 8, 4, 0.75
     noise = 2 * (2 - 0.25) / n**2
     releases = []
@@ -207,31 +208,33 @@ def test_recoding_by_simulation():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"order": 1}, "order = 1 is not a Rényi order; give a finite order > 1."),
-        ({"noise_variance": -1.0}, "noise_variance = -1.0 is not a positive finite number; give"),
-        ({"lipschitz": math.nan}, "lipschitz = nan is not a positive finite number; give"),
-        ({"n": 0}, "n = 0 is not a positive finite number; give n > 0."),
-        ({"present_steps": 1.5}, "present_steps = 1.5 is not a whole number ≥ 0; give 0"),
-        ({"step_size": 2.0}, "step_size · l2 = 2.0 makes the steps diverge; take step_size < 2"),
-        ({"init_variance": -1}, "init_variance = -1 is not a finite number ≥ 0; give one that is."),
+        {"order": 1},
+        {"noise_variance": -1.0},
+        {"lipschitz": math.nan},
+        {"n": 0},
+        {"present_steps": 1.5},
+        {"step_size": 2.0},
+        {"init_variance": -1},
     ],
 )
-def test_bad_input_is_refused(change, message):
-    arguments = {"order": 2, **GOLDEN, "present_steps": 5, "delete_steps": 1, **change}
-    with pytest.raises(InputError) as refusal:
-        linear.renyi(**arguments)
-    assert str(refusal.value).startswith(message)
+def test_bad_input_is_refused(change):
+    (name,) = change
+    with pytest.raises(InputError, match=name):
+        linear.renyi(**({"order": 2, **GOLDEN, "present_steps": 5, "delete_steps": 1} | change))
 
 
-def test_recoding_refuses_no_steps_and_absurd_orders():
-    with pytest.raises(InputError, match="present_steps \\+ delete_steps = 0 is not a whole"):
-        linear.recoding_renyi(2, **UNIT, learn_steps=3, present_steps=0, delete_steps=0)
-    with pytest.raises(InputError, match="learn_steps = 0 is not a whole number ≥ 1"):
-        linear.recoding_renyi(2, **UNIT, learn_steps=0, present_steps=0, delete_steps=1)
-    with pytest.raises(InputError, match=r"order = 1e\+09 is lost in rounding here; take at most"):
-        linear.recoding_renyi(1e9, **UNIT, learn_steps=3, present_steps=1, delete_steps=0)
-    slow = {**UNIT, "step_size": 1e-12}
-    with pytest.raises(InputError, match=r"the quadrature would need .* take a larger step_size"):
-        linear.recoding_renyi(2, **slow, learn_steps=math.inf, present_steps=1, delete_steps=0)
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"present_steps": 0}, "present_steps"),
+        ({"learn_steps": 0}, "learn_steps"),
+        ({"order": 1e9}, "order"),
+        ({"step_size": 1e-12, "learn_steps": math.inf}, "quadrature"),
+    ],
+)
+def test_recoding_refuses_no_steps_and_absurd_numbers(change, word):
+    arguments = {"order": 2, **UNIT, "learn_steps": 3, "present_steps": 1, "delete_steps": 0}
+    with pytest.raises(InputError, match=word):
+        linear.recoding_renyi(**(arguments | change))

@@ -126,13 +126,13 @@ def laws(case, kappa, n):
         difference = np.asarray(pair[0], np.float64) - np.asarray(pair[1], np.float64)
         shifts.append((difference.mean() / exact, difference.std() / math.sqrt(SEEDS) / abs(exact)))
     # Under the same normals the two variances differ by what rounding added, and little else.
-    return shifts, np.var(np.asarray(left[0], np.float64)) / np.var(reference), verdict(plan)
+    return shifts, np.var(np.asarray(left[0], np.float64)) / np.var(reference)
 
 
 GRID = [
     (name, kappa, n)
     for name in CASES
-    for kappa in soak((2, 100, 10_000), (2, 10, 100, 1000, 10_000, 100_000))
+    for kappa in soak((2, 10_000), (2, 10, 100, 1000, 10_000, 100_000))
     for n in soak((100, 100_000), (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000))
 ]
 
@@ -140,23 +140,22 @@ GRID = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kappa", "n"), GRID)
 def test_where_the_check_is_silent_single_precision_follows_the_exact_law(name, kappa, n):
-    shifts, variance, said = laws(CASES[name], kappa, n)
-    if said != "silent":
-        pytest.skip(f"{said}: no promise of 1% is made")
+    if verdict(CASES[name](kappa, n)[1]) != "silent":
+        pytest.skip("no promise of 1% is made")
+    shifts, variance = laws(CASES[name], kappa, n)
     for ratio, error in shifts:
         assert abs(ratio - 1) <= 0.01 + 4 * error
     assert abs(variance - 1) <= 0.01 + 4 * 0.1 / math.sqrt(SEEDS)
 
 
 @pytest.mark.parametrize(
-    ("name", "kappa", "n", "share"),
-    [("linear", 10_000, 1_000_000, 1.1), ("ridge, flat", 2, 10_000_000, 1.1)],
+    ("name", "kappa", "n"), [("linear", 10_000, 1_000_000), ("ridge, flat", 2, 10_000_000)]
 )
-def test_where_it_refuses_more_is_left_than_certified(name, kappa, n, share):
+def test_where_it_refuses_the_law_is_not_the_certified_one(name, kappa, n):
     """Steps that do not move a model forget less; sums that lose a record's digits gain others."""
-    (_, (ratio, error)), _, said = laws(CASES[name], kappa, n)
-    assert said == "refused"
-    assert ratio - 4 * error > share or ratio + 4 * error < 1 / share
+    assert verdict(CASES[name](kappa, n)[1]) == "refused"
+    (_, (ratio, error)), _ = laws(CASES[name], kappa, n)
+    assert abs(math.log(ratio)) > math.log(1.1) + 4 * error / ratio
 
 
 def test_the_old_order_of_operations_breaks_what_the_check_allows(monkeypatch):
@@ -168,7 +167,7 @@ def test_the_old_order_of_operations_breaks_what_the_check_allows(monkeypatch):
     assert verdict(linear_case(10_000, 100_000)[1]) == "silent"
     monkeypatch.setattr(noisy_gd, "_move", from_the_left)
     jax.clear_caches()  # programs are kept for the step that was compiled before
-    (_, (ratio, error)), _, _ = laws(linear_case, 10_000, 100_000)
+    (_, (ratio, error)), _ = laws(linear_case, 10_000, 100_000)
     monkeypatch.undo()
     jax.clear_caches()
     assert abs(ratio - 1) - 4 * error > 0.05
@@ -182,41 +181,20 @@ def test_numbers_beyond_the_range_of_singles_are_refused_and_doubles_hold_them()
         assert verdict(dd.plan_convex(problem, dtype="float64", **budgets)) != "refused"
 
 
-def test_a_clipped_softmax_with_too_little_noise_is_refused():
-    """Composition plans too: n = 2·10⁹ leaves a handful of values for a model."""
+def test_plans_of_other_kinds_are_checked_too():
+    """A clipped softmax by composition: n = 2·10⁹ leaves a handful of values for a model."""
     problem = dd.Problem(dd.losses.softmax(num_classes=3), 0.01, 1.0)
-    numbers = {
-        "dim": 6,
-        "order": 2,
-        "eps_dp": 1.0,
-        "learn_steps": 50,
-        "delete_steps": 5,
-        "num_requests": 2,
-        "step_size": 0.5,
-    }
+    numbers = {"dim": 6, "order": 2, "eps_dp": 1.0, "num_requests": 2}
+    numbers |= {"learn_steps": 50, "delete_steps": 5, "step_size": 0.5}
     plan = dd.plan_composition(problem, n=2_000_000_000, **numbers)
     assert verdict(plan) == "refused"
     with pytest.raises(dd.CertificateRefused, match="float64"):
         noisy_gd.mechanism(problem, plan)
     assert verdict(dd.plan_composition(problem, n=2000, **numbers)) == "silent"
-
-
-def test_a_nonconvex_plan_is_checked_too():
     problem = dd.Problem(dd.losses.tanh_margin(), 0.77)
     plan = dd.plan_nonconvex(problem, n=1000, dim=2, order=2, eps_dp=1.0, eps_dd=0.5)
     assert verdict(plan) == "silent"
-    tiny = dd.plan_composition(
-        problem,
-        n=10**9,
-        dim=2,
-        order=2,
-        eps_dp=1.0,
-        learn_steps=10,
-        delete_steps=1,
-        num_requests=1,
-        step_size=0.1,
-    )
-    assert verdict(tiny) == "refused"
+    assert verdict(dataclasses.replace(plan, n=10**9)) == "refused"
 
 
 def test_the_three_shares_are_those_of_the_text():

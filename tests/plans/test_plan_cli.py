@@ -1,10 +1,8 @@
-"""`dd-jax plan`: the keys, the table, one line for bad input, and never JAX."""
+"""`dd-jax plan`: the JSON it prints, status 2 and one line for bad input, and never JAX."""
 
 import json
-import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -45,31 +43,17 @@ def test_json_is_the_plan_and_its_certificate(capsys):
     for name in ("eps_dp", "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound"):
         assert found[name] == getattr(certificate, name)
     assert found["warnings"] == list(certificate.warnings)
-    assert found["assumptions"][0] == {
-        "statement": "logistic is convex in the model",
-        "established": "proved for this loss",
-    }
+    assert found["assumptions"][0]["established"] == "proved for this loss"
     assert list(found["accountants"]) == ["optimal", "unrelaxed", "paper"]
     assert found["accountants"]["optimal"]["delete_steps"] == plan.delete_steps
 
 
-def test_table_shows_the_three_accountants(capsys):
-    status, out, _ = run(capsys, LOGISTIC)
-    assert status == 0
-    for text in (
-        "optimal",
-        "unrelaxed",
-        "paper",
-        "K_L",
-        "K_U",
-        "σ²",
-        "risk bound",
-        "Certificate",
-    ):
-        assert text in out
-    status, out, _ = run(capsys, [*BASE, "--loss", "logistic", "--delta", "1e-5"])
-    assert status == 0
-    assert "paper: (ε, δ) budgets go through Gaussian DP" in out
+def test_people_get_a_table_of_the_accountants_and_a_certificate(capsys):
+    for unit in (["--order", "2"], ["--delta", "1e-5"]):
+        status, out, _ = run(capsys, [*BASE, "--loss", "logistic", *unit])
+        assert status == 0
+        for text in ("optimal", "unrelaxed", "paper", "Certificate"):
+            assert text in out
 
 
 @pytest.mark.parametrize("accountant", ["optimal", "unrelaxed", "paper"])
@@ -145,93 +129,42 @@ def test_larger_constants_of_a_catalogue_loss_are_accepted(capsys):
 
 
 BAD = {
-    "no unit": (
-        [*BASE, "--loss", "logistic"],
-        "give either order (budgets are Rényi divergences of that order) or delta (budgets are the "
-        "ε of (ε, δ)), and not both.",
-    ),
-    "no smoothness": (
-        [*BASE, "--order", "2", "--lipschitz", "1"],
-        "smoothness of the declared loss is not known: the certificate needs β, the smoothness of "
-        "one record's loss; declare smoothness, or use a loss of the catalogue that has it.",
-    ),
-    "smaller constant": (
-        [*LOGISTIC, "--lipschitz", "0.5"],
-        "--lipschitz 0.5 contradicts logistic, which has 1; drop --lipschitz, or drop --loss to "
-        "declare a loss of your own.",
-    ),
-    "constant that does not exist": (
-        [*LOGISTIC, "--bound", "1"],
-        "--bound 1 contradicts logistic, which has no such constant; drop --bound, or drop --loss "
-        "to declare a loss of your own.",
-    ),
-    "classes": (
-        [*BASE, "--order", "2", "--loss", "softmax"],
-        "softmax needs --num-classes; give it.",
-    ),
-    "foreign option": (
-        [*LOGISTIC, "--num-classes", "3"],
-        "logistic does not take all of --num-classes; drop those that are not its own.",
-    ),
-    "option without a loss": (
-        [*BASE, "--order", "2", "--feature-norm", "2"],
-        "--feature-norm belongs to a loss of the catalogue; name it with --loss, or declare "
-        "--lipschitz and --smoothness instead.",
-    ),
-    "non-convex loss": (
-        [*BASE, "--order", "2", "--loss", "tanh_margin"],
-        "tanh margin is not convex; give --nonconvex.",
-    ),
+    "no unit": ([*BASE, "--loss", "logistic"], "order"),
+    "no smoothness": ([*BASE, "--order", "2", "--lipschitz", "1"], "smoothness"),
+    "smaller constant": ([*LOGISTIC, "--lipschitz", "0.5"], "--lipschitz"),
+    "constant that does not exist": ([*LOGISTIC, "--bound", "1"], "--bound"),
+    "classes": ([*BASE, "--order", "2", "--loss", "softmax"], "--num-classes"),
+    "foreign option": ([*LOGISTIC, "--num-classes", "3"], "--num-classes"),
+    "option without a loss": ([*BASE, "--order", "2", "--feature-norm", "2"], "--feature-norm"),
+    "non-convex loss": ([*BASE, "--order", "2", "--loss", "tanh_margin"], "--nonconvex"),
     "non-convex delta": (
         [*BASE, "--delta", "1e-5", "--loss", "tanh_margin", "--nonconvex"],
-        "--nonconvex takes Rényi budgets only, no --delta, --target-risk or --protects label; drop "
-        "them and give --order.",
+        "--delta",
     ),
-    "non-convex without an order": (
-        [*BASE, "--loss", "tanh_margin", "--nonconvex"],
-        "--nonconvex needs the Rényi order of its budgets; give --order, e.g. 2.",
-    ),
-    "accountant of the other kind": (
-        [*LOGISTIC, "--accountant", "sharp"],
-        "accountant = 'sharp' is not known; give one of paper, unrelaxed, optimal.",
-    ),
+    "non-convex without an order": ([*BASE, "--loss", "tanh_margin", "--nonconvex"], "--order"),
+    "accountant of the other kind": ([*LOGISTIC, "--accountant", "sharp"], "accountant"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_line_and_status_2(capsys, name):
-    arguments, text = BAD[name]
+    arguments, word = BAD[name]
     status, out, err = run(capsys, arguments)
     assert status == 2
     assert out == ""
-    assert err == f"dd-jax plan: {text}\n"
+    assert word in err
+    assert err.count("\n") == 1
 
 
-def test_help_lists_the_command(capsys):
-    assert cli.main(["--help"]) == 0
-    assert "plan" in capsys.readouterr().out
-
-
-def test_a_plan_is_quick_and_loads_no_jax():
+def test_a_plan_loads_no_jax_and_nothing_slow():
     code = (
-        "import sys, time\n"
+        "import sys\n"
         "from dd_jax import cli\n"
         f"status = cli.main({[*LOGISTIC, '--json']!r})\n"
-        "assert 'jax' not in sys.modules and 'flax' not in sys.modules\n"
-        "sys.exit(status)"
+        "slow = {'jax', 'flax', 'dp_accounting', 'scipy.stats', 'scipy.optimize'}\n"
+        "sys.exit(status or ', '.join(slow & {*sys.modules}) or 0)"
     )
-    before = os.times()
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    after = os.times()
-    assert after.children_user - before.children_user < 2.0  # about 0.6 s on a quiet machine
-
-
-def test_planning_after_import_takes_less_than_a_second(capsys):
-    start = time.process_time()
-    run_json(capsys, [*BASE, "--loss", "logistic", "--delta", "1e-5"])
-    run_json(capsys, [*LOGISTIC, "--target-risk", "1"])
-    run_json(capsys, [*TANH, "--nonconvex"])
-    assert time.process_time() - start < 3.0
 
 
 def test_dtype_and_first_insertion_reach_the_plan(capsys):

@@ -1,13 +1,13 @@
-"""Convex plans: the known step counts, budgets met, the least cost, and every way to ask."""
+"""Convex plans: known step counts, budgets met at the least cost, and every way to ask."""
 
-import json
+import dataclasses
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dd_jax import cli, constants
+from dd_jax import constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import renyi, risk
@@ -23,58 +23,22 @@ def problem(kappa=10.0, l2=1.0, lipschitz=1.0):
     return ProblemConstants(loss, l2)
 
 
-# κ, ε_dd: K_U of the paper, of its proof and of the optimal bound at the paper's σ² and
-# η = 1/(2M); then of the optimal bound at its own σ² for η = 1/(2M), 1/M and 2/(2λ+β); ε_dp = 1.
-KNOWN_STEPS = [
-    (2, 0.1, 19, 4, 3, 5, 2, 2),
-    (2, 0.01, 37, 10, 7, 9, 4, 3),
-    (10, 0.1, 93, 17, 16, 23, 11, 6),
-    (10, 0.01, 185, 41, 38, 45, 22, 12),
-    (100, 0.1, 922, 162, 161, 230, 115, 58),
-    (100, 0.01, 1843, 393, 390, 460, 230, 116),
-]
-
-
-def plan_by_command(capsys, kappa, eps_dd, **options):
-    arguments = ["plan", "--n", "100", "--dim", "1", "--l2", "1", "--lipschitz", "1"]
-    arguments += ["--smoothness", f"{kappa - 1}", "--order", "2", "--eps-dp", "1"]
-    arguments += ["--eps-dd", f"{eps_dd}", "--json"]
-    for name, value in options.items():
-        arguments += [f"--{name.replace('_', '-')}", f"{value}"]
-    assert cli.main(arguments) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("row", KNOWN_STEPS)
-def test_known_delete_steps_come_out_of_the_command(capsys, row):
-    kappa, eps_dd, paper, unrelaxed, optimal, half, whole, most = row
-    noise = 4 * 2 / (1 * 100**2)
-    shared = {"noise_variance": noise, "step_size": 1 / (2 * kappa)}
-    own = plan_by_command(capsys, kappa, eps_dd)
-    found = plan_by_command(capsys, kappa, eps_dd, **shared)["accountants"]
-    assert own["accountants"]["paper"]["delete_steps"] == paper == found["paper"]["delete_steps"]
-    assert found["unrelaxed"]["delete_steps"] == unrelaxed
-    assert found["optimal"]["delete_steps"] == optimal
-    for step_size, steps in ((1 / (2 * kappa), half), (2 / (1 + kappa), most)):
-        found = plan_by_command(capsys, kappa, eps_dd, step_size=step_size)
-        assert found["delete_steps"] == steps
-        assert 0.33 <= found["noise_variance"] / noise <= 0.5
-    assert own["delete_steps"] == whole
-    assert own["step_size"] == pytest.approx(1 / kappa)
-
-
-@pytest.mark.parametrize("row", KNOWN_STEPS[2:])
-def test_optimal_needs_a_quarter_and_an_eighth_of_the_papers_steps(row):
-    kappa, eps_dd = row[:2]
+# κ, ε_dd: K_U of the paper, and of the optimal bound at η = 1/(2M), 1/M and 2/(2λ+β); ε_dp = 1.
+@pytest.mark.parametrize(
+    ("kappa", "eps_dd", "paper", "half", "whole", "most"),
+    [(2, 0.1, 19, 5, 2, 2), (10, 0.01, 185, 45, 22, 12), (100, 0.1, 922, 230, 115, 58)],
+)
+def test_known_delete_steps(kappa, eps_dd, paper, half, whole, most):
     options = {"n": 100, "dim": 1, "order": 2, "eps_dp": 1.0, "eps_dd": eps_dd}
-    paper = plan_convex(problem(kappa), accountant="paper", **options)
-    half = plan_convex(problem(kappa), step_size=1 / (2 * kappa), **options)
-    whole = plan_convex(problem(kappa), **options)
-    assert half.delete_steps <= paper.delete_steps / 4
-    assert whole.delete_steps <= paper.delete_steps / 8
-    assert max(half.noise_variance, whole.noise_variance) <= paper.noise_variance / 2
+    stated = plan_convex(problem(kappa), accountant="paper", **options)
+    assert stated.delete_steps == paper
+    for step_size, steps in ((1 / (2 * kappa), half), (None, whole), (2 / (1 + kappa), most)):
+        plan = plan_convex(problem(kappa), step_size=step_size, **options)
+        assert plan.delete_steps == steps
+        assert 0.33 <= plan.noise_variance / stated.noise_variance <= 0.5
 
 
+@settings(max_examples=50)
 @given(kappa=st.floats(10, 1e6), ratio=st.floats(1e-10, 0.9), order=st.floats(1.1, 100))
 def test_optimal_is_cheaper_at_any_budget(kappa, ratio, order):
     options = {"n": 1000, "dim": 3, "order": order, "eps_dp": 0.7, "eps_dd": 0.7 * ratio}
@@ -106,13 +70,11 @@ def test_golden_values():
 
 
 def with_steps(plan, learn_steps, delete_steps):
-    import dataclasses
-
     return dataclasses.replace(plan, learn_steps=learn_steps, delete_steps=delete_steps)
 
 
 @pytest.mark.parametrize("accountant", ["optimal", "unrelaxed", "paper"])
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     kappa=st.floats(1, 1e4),
     l2=st.floats(1e-3, 10),
@@ -155,7 +117,7 @@ def test_a_plan_meets_its_budgets(accountant, kappa, l2, lipschitz, n, dim, orde
         assert exact == pytest.approx(certificate.eps_dd_request, rel=1e-9, abs=1e-300)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     eps_dp=st.floats(0.01, 20),
     eps_dd=st.floats(1e-4, 20),
@@ -189,10 +151,6 @@ def test_deletion_budget_above_the_privacy_budget_takes_one_step():
     for eps_dd in (1.0, 5.0):
         plan = plan_convex(problem(), n=100, dim=1, order=2, eps_dp=1.0, eps_dd=eps_dd)
         assert plan.delete_steps == 1
-        assert plan.certificate().warnings[0] == (
-            f"the deletion budget {eps_dd:g} is not below the privacy budget 1: deletion needs no "
-            f"step, and one is taken so that the risk stays bounded"
-        )
 
 
 def test_a_linear_loss_may_use_the_largest_step_and_forgets_at_once():
@@ -205,7 +163,7 @@ def test_a_linear_loss_may_use_the_largest_step_and_forgets_at_once():
     assert certificate.advantage_bound == 0.0
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     kappa=st.floats(1, 1000),
     slack=st.floats(1.01, 1e4),
@@ -273,9 +231,6 @@ def test_the_papers_plan_is_its_theorem():
     assert longer.certificate().risk_bound < longer.certificate().risk_bound_paper
     unlearned = with_steps(longer, plan.learn_steps - 1, longer.delete_steps)
     assert unlearned.certificate().risk_bound_paper is None
-    assert "accountant='optimal' certifies the same run with smaller ones" in " ".join(
-        certificate.warnings
-    )
 
 
 def test_clipped_glm_uses_the_clip_norm():
@@ -288,28 +243,23 @@ def test_clipped_glm_uses_the_clip_norm():
     expected = plan_convex(as_huber, n=1000, dim=3, **BUDGETS)
     assert plan.noise_variance == expected.noise_variance
     assert plan.delete_steps == expected.delete_steps
-    statements = [a.statement for a in plan.certificate().assumptions]
-    assert "record gradients are clipped to norm 0.3" in statements
+    assert any("clipped" in a.statement for a in plan.certificate().assumptions)
 
 
-def test_clipping_that_never_acts_is_no_obstacle():
+def test_clipping_that_never_acts_changes_nothing():
     softmax = constants.softmax(num_classes=5)
     plain = plan_convex(ProblemConstants(softmax, 0.1), n=1000, dim=15, **BUDGETS)
     idle = plan_convex(ProblemConstants(softmax, 0.1, clip_norm=1.5), n=1000, dim=15, **BUDGETS)
     assert idle.noise_variance == plain.noise_variance
 
 
-def test_label_plan_uses_half_the_label_sensitivity_and_says_so():
+def test_label_plan_uses_half_the_label_sensitivity():
     squared = ProblemConstants(constants.squared(feature_norm=2.0, label_bound=1.5), 0.5)
     plan = plan_convex(squared, n=1000, dim=3, protects="label", **BUDGETS)
     assert plan.noise_variance == pytest.approx(
         2 * 3.0**2 * (2 - plan.step_size * 0.5) / (0.5 * 1000**2)
     )
-    certificate = plan.certificate()
-    assert "every deleted label" in certificate.claim
-    assert "label-DP only: features and the presence of a record are not protected" in (
-        certificate.warnings
-    )
+    assert "label" in plan.certificate().claim
     huber = ProblemConstants(constants.huber(threshold=0.7), 0.5)
     by_record = plan_convex(huber, n=1000, dim=3, **BUDGETS)
     by_label = plan_convex(huber, n=1000, dim=3, protects="label", **BUDGETS)

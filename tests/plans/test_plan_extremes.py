@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import soak
 
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused
@@ -85,7 +86,7 @@ def check_monotone(plan, adaptivity, request):
     return certificate
 
 
-@settings(max_examples=150)
+@settings(max_examples=soak(60, 150))
 @given(accountant=st.sampled_from(["optimal", "unrelaxed", "paper"]), risk=powers(-12, 6), **SHAPES)
 def test_convex(accountant, risk, n, dim, edits, adaptivity, request, order, **shape):
     budgets = {name: shape.pop(name) for name in ("eps_dp", "eps_dd")}
@@ -107,7 +108,7 @@ def test_convex(accountant, risk, n, dim, edits, adaptivity, request, order, **s
     assert certificate.eps_dd <= budgets["eps_dd"] * UP
 
 
-@settings(max_examples=25)
+@settings(max_examples=soak(10, 25))
 @given(delta=powers(-300, -0.01), **{k: v for k, v in SHAPES.items() if k != "order"})
 def test_gaussian(delta, n, dim, edits, adaptivity, request, **shape):
     budgets = {name: shape.pop(name) for name in ("eps_dp", "eps_dd")}
@@ -119,7 +120,7 @@ def test_gaussian(delta, n, dim, edits, adaptivity, request, **shape):
     assert certificate.eps_dd <= budgets["eps_dd"] * (1 + 1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=soak(30, 60))
 @given(form=st.sampled_from(["sharp", "refined", "tuned", "paper"]), bound=powers(-3, 3), **SHAPES)
 def test_nonconvex(form, bound, n, dim, edits, adaptivity, request, order, **shape):
     budgets = {name: shape.pop(name) for name in ("eps_dp", "eps_dd")}
@@ -143,7 +144,7 @@ def test_nonconvex(form, bound, n, dim, edits, adaptivity, request, order, **sha
     assert Certificate.from_json(certificate.to_json(), certificate.plan.problem) == certificate
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(steps=powers(0, 9).map(int), **SHAPES)
 def test_composition(steps, n, dim, edits, adaptivity, request, order, eps_dp, eps_dd, **shape):
     plan = plan_composition(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import soak
 from scipy import special
 
 import dd_jax as dd
@@ -34,18 +35,17 @@ def linear():
     return find("linear", 2.0)
 
 
-@pytest.fixture(scope="module")
-def said():
-    return []
-
-
-@pytest.fixture(scope="module")
-def judged(linear, said):
-    # Numbers at 95% exceed the truth for one key in twenty; see UNLUCKY.
-    found = audits.run(
-        linear, jax.random.key(LUCKY), SEEDS, confidence=0.95, keep=NOWHERE, say=said.append
-    )
+def run(setting, key, seeds=SEEDS, **options):
+    """`audits.run` that keeps and prints nothing, by name of the claim."""
+    options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet} | options
+    found = audits.run(setting, jax.random.key(key), seeds, **options)
     return {one.audited.name: one for one in found}
+
+
+@pytest.fixture(scope="module")
+def judged(linear):
+    # Numbers at 95% exceed the truth for one key in twenty; see UNLUCKY.
+    return run(linear, LUCKY)
 
 
 def test_exact_and_certified_numbers_of_the_linear_setting(linear):
@@ -71,8 +71,7 @@ def test_stated_law_of_the_releases_is_that_of_the_chain(linear):
     assert shift @ np.linalg.solve(covariance, shift) == pytest.approx(case.exact, rel=1e-9)
 
 
-def test_audited_is_below_exact_and_close_to_it(judged, said):
-    assert said[0] == "linear-stays: 20,000 seeds in each of two worlds …"
+def test_audited_is_below_exact_and_close_to_it(judged):
     least = {"dp": 0.85, "dp-joint": 0.85, "deletion-1": 0.5, "adaptive-1": 0.75}
     for name, found in judged.items():
         row = found.to_dict()
@@ -87,15 +86,7 @@ def test_audited_is_below_exact_and_close_to_it(judged, said):
 def test_a_verdict_takes_less_risk_than_a_number(linear, judged):
     """With this key four joint releases look more different than they are."""
     del judged  # its run compiled the program that is used here
-    (found,) = audits.run(
-        linear,
-        jax.random.key(UNLUCKY),
-        SEEDS,
-        confidence=0.95,
-        keep=NOWHERE,
-        say=quiet,
-        names=["dp-joint"],
-    )
+    found = run(linear, UNLUCKY, names=["dp-joint"])["dp-joint"]
     assert found.numbers.refuted
     assert found.verdict.consistent
     assert found.to_dict()["verdict"] == "consistent"
@@ -139,20 +130,20 @@ def test_a_claim_below_the_truth_is_refuted(linear, judged):
     assert claim.mu is not None
     false = replace(claim, eps=claim.eps / 1.5, mu=claim.mu / 1.5**0.5)
     wrong = linear._replace(audited=(case._replace(claim=false),))
-    (found,) = audits.run(wrong, jax.random.key(0), SEEDS, confidence=0.95, keep=NOWHERE, say=quiet)
+    found = run(wrong, 0)["dp"]
     assert found.verdict.refuted
     assert found.verdict.lower_bound.value > false.eps
 
 
 def test_the_same_seeds_are_used_whichever_claims_are_asked_for(linear, judged):
-    options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["deletion-1"]}
-    (alone,) = audits.run(linear, jax.random.key(LUCKY), SEEDS, **options)
+    name = "deletion-1"
+    shared = judged[name].numbers.lower_bound.value
+    alone = run(linear, LUCKY, names=[name])[name]
     # One claim alone does not share its risk.
-    assert alone.numbers.lower_bound.value > judged["deletion-1"].numbers.lower_bound.value
+    assert alone.numbers.lower_bound.value > shared
     each = dd.intervals.simultaneous(0.95, 4)
-    options["confidence"] = each
-    (again,) = audits.run(linear, jax.random.key(LUCKY), SEEDS, **options)
-    assert again.numbers.lower_bound.value == judged["deletion-1"].numbers.lower_bound.value
+    again = run(linear, LUCKY, names=[name], confidence=each)[name]
+    assert again.numbers.lower_bound.value == shared
 
 
 def test_every_interaction_has_its_own_seeds(linear, monkeypatch):
@@ -168,43 +159,36 @@ def test_every_interaction_has_its_own_seeds(linear, monkeypatch):
 
 
 def test_chunks_on_disk_change_nothing_and_are_used(linear, judged, tmp_path, monkeypatch):
-    def run(resume=True):
-        keep = Keep(tmp_path, resume)
-        options = {"confidence": 0.95, "keep": keep, "say": quiet, "names": ["dp"]}
-        (found,) = audits.run(linear, jax.random.key(0), SEEDS, **options)
-        return found.numbers.lower_bound.value
+    def value(keep):
+        found = run(linear, LUCKY, keep=keep, confidence=dd.intervals.simultaneous(0.95, 4))
+        return found["dp"].numbers.lower_bound.value
 
-    first = run()
+    linear = linear._replace(audited=linear.audited[:1])
+    assert value(Keep(tmp_path, True)) == judged["dp"].numbers.lower_bound.value
     assert len(list(tmp_path.rglob("*.npz"))) == 2
-    each = dd.intervals.simultaneous(0.95, 4)
-    assert first > judged["dp"].numbers.lower_bound.value
-    assert each > 0.95
     monkeypatch.setattr(ensemble, "over_seeds", None)
-    assert run() == first
+    assert value(Keep(tmp_path, True)) == judged["dp"].numbers.lower_bound.value
     with pytest.raises(TypeError):
-        run(resume=False)
+        value(Keep(tmp_path, False))
 
 
 def test_a_record_that_was_not_deleted_is_found_out(linear):
     stays = linear.interactions["stays"]
     wrong = linear._replace(interactions={"stays": stays._replace(deleted_by=1)})
-    with pytest.raises(
-        InputError, match="in 40000 of 40000 interactions the record was not deleted"
-    ):
+    with pytest.raises(InputError, match="not deleted"):
         audits.sample(wrong, "stays", jax.random.key(0), SEEDS, NOWHERE, quiet)
 
 
 def test_bad_input_is_refused_before_anything_is_run(linear):
-    with pytest.raises(InputError, match="no setting 'cubic'; choose one of linear, logistic"):
+    with pytest.raises(InputError, match="cubic"):
         find("cubic", 2.0)
-    options = {"confidence": 0.95, "keep": NOWHERE, "say": pytest.fail}
-    with pytest.raises(InputError, match="linear has no claim 'dpp'; choose from dp, dp-joint"):
-        audits.run(linear, jax.random.key(0), 100, names=["dpp"], **options)
-    with pytest.raises(InputError, match="seeds per arm are too few"):
-        audits.run(linear, jax.random.key(0), 6, **options)
-    options["confidence"] = 1.5
-    with pytest.raises(InputError, match=r"confidence = 1\.5"):
-        audits.run(linear, jax.random.key(0), 100, **options)
+    for word, wrong in (
+        ("dpp", {"names": ["dpp"]}),
+        ("seeds", {"seeds": 6}),
+        ("confidence", {"confidence": 1.5}),
+    ):
+        with pytest.raises(InputError, match=word):
+            run(linear, 0, say=pytest.fail, **({"seeds": 100} | wrong))
 
 
 # --- the logistic setting -----------------------------------------------------------------------
@@ -271,16 +255,6 @@ def test_the_loss_chaser_deletes_the_worst_other_row_and_then_the_target(digits,
 def test_logistic_claims_name_their_samples():
     setting = find("logistic", 2.0)
     cases = {case.name: case for case in setting.audited}
-    assert list(cases) == [
-        "dp",
-        "dp-joint",
-        "deletion-1",
-        "deletion-20",
-        "adaptive-1-recoding",
-        "adaptive-1-loss",
-        "adaptive-3-recoding",
-        "adaptive-3-loss",
-    ]
     for case in setting.audited:
         run = setting.interactions[case.interaction]
         assert set(case.releases) <= set(run.kept)
@@ -296,9 +270,8 @@ def test_logistic_claims_name_their_samples():
 @pytest.mark.slow
 def test_a_recoding_requester_leaves_more_than_deletion_alone_allows():
     """On real data, one release seen: beyond ε_dd, within ε_dd + ε_dp."""
-    setting = find("logistic", 2.0)
-    options = {"confidence": 0.95, "keep": NOWHERE, "say": quiet, "names": ["adaptive-1-recoding"]}
-    (found,) = audits.run(setting, jax.random.key(0), 4000, **options)
+    setting, name = find("logistic", 2.0), "adaptive-1-recoding"
+    found = run(setting, 0, soak(1000, 4000), names=[name])[name]
     (plain,) = [case for case in setting.audited if case.name == "deletion-1"]
     assert not found.verdict.refuted
     assert plain.claim.claimed < found.numbers.lower_bound.value < found.audited.claim.claimed
