@@ -2,6 +2,8 @@
 
 import contextlib
 import datetime
+import importlib
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -75,7 +77,7 @@ class Config:
     chunk: int | None = None
     """Seeds at once, over all devices; by default 1024 for each device that shares seeds."""
     search: bool = True
-    """Look for the largest chunk that fits: two or three compilations more."""
+    """Look for the largest chunk that fits: two to four compilations more."""
     json: Switch = False
     """Print one JSON object."""
 
@@ -97,6 +99,7 @@ def main(config: Config) -> int:
     names = _names(config, targets)
     with _quiet():
         machines = [targets.machine(name) for name in names]
+        importlib.import_module("jax").devices()  # the last platforms are loaded here
     workload = _workload(config)
     answers = []
     for machine in machines:
@@ -191,12 +194,14 @@ def _print(config: Config, answers: list) -> None:
     )
     for answer in answers:
         if not answer.fits:
-            print(_does_not_fit(answer))
-    print_table(
-        f"A step of learning, and all {config.seeds:,} seeds",
-        ("machine", "collectives", "cycles", "roofline", "most in", "seed-steps/s", "all seeds"),
-        [_costs(answer) for answer in answers if answer.collectives is not None],
-    )
+            print(_does_not_fit(config, answer))
+    costs = [_costs(answer) for answer in answers if answer.seconds is not None]
+    if costs:
+        print_table(
+            f"A step of learning, and all {config.seeds:,} seeds",
+            ("machine", "collectives", "cycles", "roofline", "most in", "seed-steps/s", "seeds"),
+            costs,
+        )
     print("\n".join(_legend(answers)))
 
 
@@ -205,7 +210,7 @@ def _sizes(answer) -> tuple:
         answer.machine,
         f"{answer.mesh[0]} × {answer.mesh[1]}",
         answer.chunk,
-        None if answer.bytes is None else _gib(sum(answer.bytes.values())),
+        None if answer.need is None else _gib(answer.need),
         _gib(answer.memory),
         "yes" if answer.fits else "NO",
         answer.largest_chunk,
@@ -237,17 +242,19 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _does_not_fit(answer) -> str:
-    need = f" (of {_gib(answer.memory)} on a device)"
-    if answer.bytes:
-        need = f": {_gib(sum(answer.bytes.values()))} of {_gib(answer.memory)} on a device"
+def _does_not_fit(config: Config, answer) -> str:
+    rows = 4 * config.n * config.dim
     if answer.largest_chunk:
-        would = f"a chunk of {answer.largest_chunk:,} seeds fits: --chunk {answer.largest_chunk}"
+        would = f"--chunk {answer.largest_chunk} does"
     elif answer.largest_chunk is None:
         would = "give a smaller --chunk, or leave out --no-search to be told which"
-    else:
-        would = "no chunk was found that does; share the rows (--mesh), or take a larger machine"
-    return f"  {answer.machine}: {answer.chunk:,} seeds at once do not fit{need}; {would}."
+    else:  # the rows, and the copies of them that a program makes
+        devices = math.ceil(2 * rows / answer.memory) + 1
+        would = (
+            f"no chunk does: the rows take {_gib(rows)}, so let {devices} or more devices share "
+            f"them (--mesh)"
+        )
+    return f"  {answer.machine}: {answer.chunk:,} seeds at once do not fit; {would}."
 
 
 def _legend(answers: list) -> list[str]:
@@ -261,12 +268,13 @@ def _legend(answers: list) -> list[str]:
             "  products at the peak of their precision, or bytes at full bandwidth, would take",
         ]
     bounds = [answer for answer in answers if answer.cycles is None and answer.kernels]
-    for answer in bounds:
-        lines += [
-            f"{answer.machine}: ≤ and ≥ are a roofline bound from counted flop and bytes, which no "
-            f"program beats;",
-            f"  a step is {number(round(answer.kernels))} kernels, and starting them is not "
-            f"counted",
-        ]
+    if bounds:
+        lines += ["≤, ≥: a roofline bound from counted flop and bytes, which no program beats"]
+    lines += [
+        f"  {answer.machine} starts {number(round(answer.kernels))} kernels in a step, which the "
+        f"bound does not count"
+        for answer in bounds
+        if answer.chip != "cpu"
+    ]
     made = sorted({f"jax {answer.jax}" for answer in answers} | {a.compiler for a in answers})
     return [*lines, f"compiled by {', '.join(made)}"]

@@ -27,9 +27,9 @@ from dd_jax.types import Edit, Labelled
 
 # The loop over steps as JAX names it: a run of `noisy_gd`.
 _STEPS = "jit(_scanned_steps)/while"
-# Chunks that are searched for leave this share of the memory free: growth is not quite linear.
-_SPARE = 0.02
-_TRIES = 4
+# The search for the largest chunk aims at leaving this share of the memory free, and ends where the
+# next guess gains less than a twentieth, or after so many compilations.
+_SPARE, _CLOSE, _TRIES = 0.02, 1.05, 4
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ class Answer:
         machine: its name. chip: name of one device. mesh: devices for (seeds, rows).
         chunk: seeds at once, over all devices.
         fits: whether a device's memory holds it. memory: what a device has, in bytes.
-        bytes: what a device needs, by what for; None where the compiler gave up before it knew.
+        need: bytes of a device at the peak; where the compiler gave up, what it said of
+            temporaries, or None.
+        bytes: by what they are for, None where the compiler gave up; temporaries need not all live
+            at once.
         largest_chunk: the most seeds at once that were compiled and fit; None where it was not
             asked for, 0 where none fit.
         collectives: of each kind in a step of learning.
@@ -110,6 +113,7 @@ class Answer:
     chunk: int
     fits: bool
     memory: int
+    need: int | None
     bytes: Mapping[str, int] | None
     largest_chunk: int | None
     collectives: Mapping[str, float] | None
@@ -145,7 +149,7 @@ def answer(
         mesh: devices that share the seeds, devices that share the rows; by default all share the
             seeds.
         chunk: seeds at once over all devices; by default 1024 for each that shares seeds.
-        search: look for the largest chunk that fits; takes two or three compilations more.
+        search: look for the largest chunk that fits; takes two to four compilations more.
     """
     count = len(machine.devices)
     seeds_axis, rows_axis = mesh or (1 if machine.chip.platform == "cpu" else count, 1)
@@ -162,6 +166,7 @@ def answer(
         "chunk": chunk,
         "fits": first.fits,
         "memory": machine.chip.memory,
+        "need": first.need,
         "bytes": first.bytes,
         "largest_chunk": largest,
         "compile_seconds": first.seconds,
@@ -194,15 +199,17 @@ def _compile(chip: Chip, workload: Workload, mesh: Mesh, chunk: int) -> _Compile
             raise
         return _Compiled(chunk, False, _said(error), None, lowered, None, time.monotonic() - start)
     found: Any = done.memory_analysis()
-    need = {
+    parts = {
         "arguments": found.argument_size_in_bytes,
         "results": found.output_size_in_bytes - found.alias_size_in_bytes,
         "temporaries": found.temp_size_in_bytes,
         "program": found.generated_code_size_in_bytes,
     }
-    total = sum(need.values())
+    # Temporaries need not all live at once: accelerators say what the peak is, results included.
+    peak = found.peak_memory_in_bytes + parts["program"]
+    need = sum(parts.values()) if chip.platform == "cpu" else peak
     seconds = time.monotonic() - start
-    return _Compiled(chunk, total <= chip.memory, total, need, lowered, done, seconds)
+    return _Compiled(chunk, need <= chip.memory, need, parts, lowered, done, seconds)
 
 
 def _said(error: Exception) -> int | None:
@@ -231,7 +238,8 @@ def program(workload: Workload, mesh: Mesh, chunk: int) -> jax.stages.Lowered:
         rows = jnp.arange(requests, dtype=jnp.int32)[:, None] % workload.n
         stream = requesters.fixed_stream(jax.vmap(lambda index: Edit(index, null))(rows))
         _, transcript = interact(key, mechanism, stream, database, num_requests=requests)
-        return jax.tree.map(lambda leaf: leaf[jnp.array([0, -1])], transcript.releases)
+        # Two slices: a gather would make TPUs copy all releases first.
+        return jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[-1]]), transcript.releases)
 
     def shape(dims, kind, spec) -> Any:
         return jax.ShapeDtypeStruct(dims, kind, sharding=NamedSharding(mesh, spec))
@@ -257,33 +265,35 @@ def _label_type(problem: Problem) -> Any:
 
 
 def _largest(chip: Chip, workload: Workload, mesh: Mesh, first: _Compiled) -> int:
-    """The most seeds at once that fit: by linear growth between two chunks, then compiled."""
+    """The most seeds at once that were compiled and fit; 0 if none did.
+
+    What grows is in proportion to the seeds, but layouts change with the size: so guess from the
+    last program compiled, compile the guess, and go on until little is left to gain.
+    """
     unit = mesh.shape[sharding.SEEDS]
-    small = sharding.round_up(max(first.chunk // 4, 1), mesh)
-    known = {first.chunk: first}
-    if small != first.chunk:
-        known[small] = _compile(chip, workload, mesh, small)
-    most = max((chunk for chunk, found in known.items() if found.fits), default=0)
-    needs = sorted((chunk, found.need) for chunk, found in known.items() if found.need)
-    if len(needs) < 2:
-        return most
-    (low, low_need), *_, (high, high_need) = needs
-    each = (high_need - low_need) / (high - low)
-    room = (1 - _SPARE) * chip.memory - low_need
-    guess = ensemble.MOST_SEEDS if each <= 0 else int(low + room / each)
+    found, best, worst = first, 0, ensemble.MOST_SEEDS + 1
     for _ in range(_TRIES):
-        guess = min(_rounded(guess // unit) * unit, ensemble.MOST_SEEDS)
-        if guess <= most:
+        if found.fits:
+            best = max(best, found.chunk)
+        else:
+            worst = min(worst, found.chunk)
+        fixed = found.bytes["arguments"] + found.bytes["program"] if found.bytes else 0
+        growing = found.need - fixed if found.need else 2 * chip.memory
+        guess = found.chunk * ((1 - _SPARE) * chip.memory - fixed) / growing
+        if guess >= worst:
+            guess = (best + worst) / 2
+        chunk = max(_rounded(int(guess) // unit), 1) * unit
+        if chunk >= worst or chunk <= _CLOSE * best:
             break
-        if _compile(chip, workload, mesh, guess).fits:
-            return guess
-        guess = int(0.9 * guess)
-    return most
+        found = _compile(chip, workload, mesh, chunk)
+        if found.fits:
+            best = max(best, found.chunk)
+    return best
 
 
 def _rounded(number: int) -> int:
     """Down to a multiple of 128, the width of a TPU's registers, where that loses little."""
-    return number // 128 * 128 if number >= 1024 else max(number, 0)
+    return number // 128 * 128 if number >= 1024 else number
 
 
 # --- reading -------------------------------------------------------------------------------------
