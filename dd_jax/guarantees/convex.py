@@ -313,7 +313,7 @@ def log_sobolev(step_size, l2):
 
 def contraction_exponent(step_size, l2, num_steps):
     """K log(1 - ηλ), so that c^K is its exp and 1 - c^K minus its expm1; c⁰ = 1 even for c = 0."""
-    # An ηλ that rounds to 0 would make 1 - c^K, and with it a privacy bound, 0: the unsound side.
+    # Never 0: it would make 1 - c^K, and with it a privacy bound, 0, which is the unsound side.
     product = np.clip(floats.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
     with np.errstate(all="ignore"):
         log_c = np.log1p(-product)
