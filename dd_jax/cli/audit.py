@@ -19,10 +19,10 @@ class Config:
 
     For each claim the table shows a lower bound that samples prove (audited), the true value if it
     is known (exact), what the optimal and the paper's certificate promise, and the smallest
-    violation that would have been caught. An audit that could not have noticed a threefold violation
-    says so first, with the number of seeds that it needs. Chunks of seeds are kept under --results,
-    so that a killed run continues where it stopped. Exit status 1: a claim of this library was
-    refuted, or a control failed.
+    violation that would have been caught. An audit that could not have noticed a threefold
+    violation says so first, with the number of seeds that it needs. Chunks of seeds are kept under
+    --results, so that a killed run continues where it stopped. Exit status 1: a claim of this
+    library was refuted, or a control failed.
     """
 
     setting: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="SETTING")]] = None
