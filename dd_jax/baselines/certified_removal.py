@@ -48,8 +48,8 @@ class RemovalState(NamedTuple):
 def budget(noise: float, epsilon: float, delta: float) -> float:
     """The residual norm σε/√(2 log(1.5/δ)) that b of deviation σ hides (Guo et al. 2019, Thm 3).
 
-    The classical Gaussian mechanism behind it is false for large ε, so the exact δ of a Gaussian
-    shift by the whole budget is held to the target.
+    The classical Gaussian mechanism behind it does not hold for large ε, so the exact δ of a
+    Gaussian shift by the whole budget is compared with the target.
 
     Raises:
         CertificateRefused: the exact δ exceeds the target.
@@ -64,7 +64,7 @@ def budget(noise: float, epsilon: float, delta: float) -> float:
 
 
 def worst_residual(problem: Problem, n: int, edits_per_request: int = 1) -> float:
-    """4γ'R³L²r²/(λ²n): no request of r replacements leaves more (Guo et al. 2019, Thm 1).
+    """The residual 4γ'R³L²r²/(λ²n), the most that r replacements leave (Guo et al. 2019, Thm 1).
 
     ‖Δ‖ ≤ 2rL and H ≥ nλI give ‖Δw‖ ≤ 2rL/(nλ), and ‖A‖₂² ≤ nR²; L = R for the logistic loss.
     """
@@ -85,9 +85,9 @@ def calibrate(
     edits_per_request: int = 1,
     residual: float | None = None,
 ) -> float:
-    """σ that lets this many requests pass without retraining, and at least `least_noise`.
+    """The σ that lets this many requests pass without retraining, and at least `least_noise`.
 
-    The training residual, of the size of rounding, has to fit into the budget too.
+    The training residual, of the size of rounding, must also fit into the budget.
 
     Args:
         problem: logistic loss without intercept or clip norm, and λ.
@@ -95,8 +95,8 @@ def calibrate(
         epsilon, delta: the claim.
         requests: requests between two trainings.
         edits_per_request: r.
-        residual: what a request may leave; `worst_residual` unless given. The bounds that are
-            booked are often far smaller; a smaller number here risks retraining, never the claim.
+        residual: what a request may leave; `worst_residual` unless given. The bounds that a run
+            adds up are often far smaller; a smaller number here risks retraining, never the claim.
     """
     worst = worst_residual(problem, n, edits_per_request)
     each = worst if residual is None else float(checks.positive("residual", residual))
@@ -111,10 +111,11 @@ def least_noise(problem: Problem, n: int) -> float:
 
 
 def residual_bound(problem: Problem, features: Array, step: Array) -> Array:
-    """γ'R‖A‖₂‖Δw‖‖AΔw‖ ≥ ‖∇L_b(w + Δw) - ∇L_b(w) - ∇²L_b(w)Δw‖ (Guo et al. 2019, Cor. 1).
+    """The bound γ'R‖A‖₂‖Δw‖‖AΔw‖ on what a Newton step leaves (Guo et al. 2019, Cor. 1).
 
-    The difference is Aᵀ(c ⊙ AΔw) with c_i = ∫₀¹ φ''(t_i + s⟨a_i, Δw⟩) - φ''(t_i) ds, and
-    |c_i| ≤ γ'|⟨a_i, Δw⟩|/2 ≤ γ'R‖Δw‖; the published form, kept here, gives away the factor 2.
+    It bounds ‖∇L_b(w + Δw) - ∇L_b(w) - ∇²L_b(w)Δw‖. The difference is Aᵀ(c ⊙ AΔw) with
+    c_i = ∫₀¹ φ''(t_i + s⟨a_i, Δw⟩) - φ''(t_i) ds, and
+    |c_i| ≤ γ'|⟨a_i, Δw⟩|/2 ≤ γ'R‖Δw‖; the published form, used here, does not use the factor 1/2.
     Assumes: ‖a‖ ≤ R on every row, which the loss's domain enforces.
     """
     constant = newton.curvature_lipschitz(problem) * newton.lipschitz(problem)
@@ -129,12 +130,12 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
     gradients and n Hessians and factors two d × d matrices (the step, ‖A‖₂), plus a training if the
     budget is spent.
 
-    A model whose training residual alone exceeds the budget has no certificate; it is withheld: the
+    A model whose training residual alone exceeds the budget has no certificate and is withheld: the
     release is then NaN.
 
     Args:
         problem: logistic loss without intercept or clip norm, and λ.
-        noise: σ of b, from `calibrate` or as one likes.
+        noise: σ of b, from `calibrate` or any other value.
         epsilon, delta: the claim.
 
     Raises:
@@ -156,7 +157,7 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
         least = least_noise(problem, num_records(database))
         if noise < least:
             raise CertificateRefused(
-                f"noise = {noise:g} drowns in the rounding of float32 for "
+                f"noise = {noise:g} is lost in the rounding of float32 for "
                 f"{num_records(database)} records; give at least {least:.3g}."
             )
         return train(draw(key, database), database)

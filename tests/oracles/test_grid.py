@@ -286,22 +286,6 @@ def test_properties_of_every_pair_of_logistic_runs(records, changed, steps):
     assert np.all(np.diff(grid.hockey_stick([0.0, 0.1, 0.5], *before)) <= 1e-9)
 
 
-def test_translation_and_reflection_change_nothing():
-    """Equivariance: move the start, the gradient and the grid together."""
-    bent, moved = (
-        [
-            Phase(lambda m, s=s, o=o: (m - o) + 0.02 * np.tanh(40 * (m - o)) - s, 5)
-            for s in (0.01, -0.01)
-        ]
-        for o in (0.0, 0.125)
-    )
-    there = grid.make_grid(LINE.low[0] + 0.125, LINE.high[0] + 0.125, LINE.size[0])
-    laws = [grid.law_after([p], ETA, NOISE, 0.0, LINE) for p in bent]
-    elsewhere = [grid.law_after([p], ETA, NOISE, 0.125, there) for p in moved]
-    assert grid.renyi(2, *laws) == pytest.approx(grid.renyi(2, *elsewhere), rel=1e-9)
-    assert grid.renyi(2, *laws) == pytest.approx(grid.renyi(2, *laws[::-1]), rel=1e-9)
-
-
 def still(models):
     return np.zeros_like(models)
 

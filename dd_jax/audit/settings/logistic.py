@@ -38,7 +38,7 @@ DATASET, L2 = "digits-3-vs-8", 0.1
 EARLY, LATE = (0, 1, 2, 3), (20, 21)
 # How many releases the adaptive requesters are shown.
 SEEN = (1, 3)
-# Where edits depend on the seed every seed has a database of its own.
+# Where edits depend on the seed, every seed needs its own copy of the database.
 SHARED_CHUNK, COPIED_CHUNK = 2000, 500
 RECODING, LOSS = "recoding", "loss"
 _WORDS = {RECODING: "rows recoded", LOSS: "largest losses deleted"}
