@@ -58,12 +58,10 @@ def test_a_requester_sees_only_the_releases_it_is_named_for(observe):
         edit = dd.Edit(jnp.zeros(1, jnp.int32), jax.tree.map(lambda leaf: leaf[None], record))
         return memory, edit
 
-    curator, requester = (
-        CURATOR._replace(domain=types.ANY_RECORD),
-        dd.Requester(lambda key: (), act),
-    )
+    curator = CURATOR._replace(domain=types.ANY_RECORD)
+    requester, database = dd.Requester(lambda key: (), act), signed(20, 4)
     _, transcript = dd.interact(
-        jax.random.key(1), curator, requester, signed(20, 4), num_requests=3, observe=observe
+        jax.random.key(1), curator, requester, database, num_requests=3, observe=observe
     )
     shown = np.isin(np.arange(3), observe)
     seen = np.where(shown[:, None], transcript.releases[:3], 0)
