@@ -52,7 +52,7 @@ class Guarantee:
         delta: δ of an (ε, δ) claim, else None.
         order: Rényi order q of a Rényi claim, else None.
         private: whether records that stay have differential privacy too, in words.
-        adaptive: what is said of adaptive requests, in words.
+        adaptive: what the authors claim for adaptive requests, in words.
     """
 
     notion: str
@@ -74,7 +74,7 @@ class Cost(NamedTuple):
             with all centroids).
         hessians: Hessian evaluations of single records.
         solves: factorisations or solutions of a system of d unknowns, or of one per edited record.
-        retrained: 1 if everything was trained anew from its start (a deal into shards or leaves may
+        retrained: 1 if everything was retrained from its start (a deal into shards or leaves may
             stay), else 0; where only a part is redone, `gradients` tells how large it was.
     """
 
