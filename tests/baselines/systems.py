@@ -34,9 +34,6 @@ from dd_jax.baselines.base import Constants, System
 from dd_jax.plans.arithmetic import publication_grid
 from dd_jax.requesters import stack_edits
 
-# Programs of tests run once or twice: unoptimised code is ready three times sooner.
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": "0"})
-
 N, DIM = 12, 2
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=0.2)
 DATABASE = signed(N, DIM, seed=3)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import deleting
-from systems import DATABASE, DIM, PROBLEM, quick_jit, retrained
+from systems import DATABASE, DIM, PROBLEM, retrained
 
 import dd_jax as dd
 from dd_jax.baselines import fixed_model, noisy_gd_system
@@ -62,7 +62,7 @@ def test_retraining_forgets_its_state():
     edit = dd.deletion(PROBLEM.loss, DATABASE, [2])
     other = dd.apply_edit(DATABASE, dd.replacement([2], jax.tree.map(lambda a: a[:1], DATABASE)))
 
-    @quick_jit
+    @jax.jit
     def delete(key, database, state):
         return deleting(system)(key, database, edit, state)
 
