@@ -24,7 +24,7 @@ INSERTION = dd.replacement(
 
 
 def batched(fn):
-    """`fn(key, *args)` for the keys of a seed, compiled without optimisation."""
+    """`fn(key, *args)` for the keys of a seed, compiled."""
     many = jax.jit(lambda keys, *args: jax.vmap(lambda key: fn(key, *args))(keys))
     return lambda seed, *args: many(jax.random.split(jax.random.key(seed), SEEDS), *args)
 
