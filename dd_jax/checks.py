@@ -1,9 +1,9 @@
-"""Validators, the only ones of the library: a checked number out, or one sentence what to mend.
+"""The validators of the library: each returns a checked number or says in one sentence what to fix.
 
-Those of whole ranges take a scalar or an array and return `float64` of the same shape (0-d for a
+The validators of ranges take a scalar or an array and return `float64` of the same shape (0-d for a
 scalar), so that formulas broadcast; `whole` is for one count and returns a Python int. Every
-message reads "NAME = VALUE is not …; give …." No JAX here: who may hold traced values asks first
-whether they are concrete.
+message reads "NAME = VALUE is not …; give …." There is no JAX here: a caller whose values may be
+traced checks first that they are concrete.
 """
 
 import operator
@@ -21,7 +21,7 @@ _ROUNDING = 8 * np.finfo(np.float64).eps
 
 
 def numbers(name, value):
-    """`value` as float64, refused if it is a text or a flag, not numeric or holds a NaN."""
+    """`value` as float64, refused if it is text, a Boolean, not numeric, or contains a NaN."""
     return _array(name, value, lambda x: ~np.isnan(x), "a number", "give a number or an array")
 
 
@@ -50,7 +50,7 @@ def nonnegative(name, value):
 def finite_nonnegative(name, value):
     """`value` as float64, refused unless finite and ≥ 0 throughout."""
     return _array(
-        name, value, lambda x: np.isfinite(x) & (x >= 0), "a finite number ≥ 0", "give one that is"
+        name, value, lambda x: np.isfinite(x) & (x >= 0), "a finite number ≥ 0", f"give {name} ≥ 0"
     )
 
 
@@ -119,7 +119,7 @@ def _array(name, value, fits, what, remedy):
 
 
 def is_whole(value) -> bool:
-    """Whether the value is one whole number: of Python's, NumPy's or JAX's integers, no flag."""
+    """Whether the value is one integer of Python, NumPy or JAX, and not a Boolean."""
     try:
         operator.index(value)
     except TypeError:
@@ -128,7 +128,7 @@ def is_whole(value) -> bool:
 
 
 def is_number(value) -> bool:
-    """Whether the value is one of Python's numbers and no flag."""
+    """Whether the value is an int or a float of Python, and not a Boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""A claim that samples can refute, and what they found: the words of every audit and attack.
+"""A claim that samples can refute, and what they found; used by every audit and attack.
 
 Host-side, no JAX.
 """
@@ -17,8 +17,8 @@ class Claim:
         sentence: the claim in words.
         source: the paper's label, an erratum, or the function that makes it.
         owner: whose claim it is. Only a refuted claim of "ours" is a failure of this library; a
-            "control" is false by design and shows whether the samples have power; one that is
-            "stated" is whatever a user wrote down.
+            "control" is false by design and shows whether the samples have power; a "stated" claim
+            is one that a user wrote down.
     """
 
     sentence: str
@@ -28,7 +28,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, whether the samples refute it, and the numbers that say so."""
+    """A claim, whether the samples refute it, and the numbers behind that answer."""
 
     claim: Claim
     refuted: bool

@@ -1,14 +1,14 @@
 """What a certificate may rely on: the constants of a loss and of a regularised problem.
 
-Plain host-side data without JAX, so that accounting never imports it. `dd_jax.losses` attaches a
-`LossConstants` to every loss; `dd_jax.erm.Problem.constants` adds the regulariser and the clip
+Plain host-side data, so that accounting never imports JAX. The losses of `dd_jax.losses` each have
+a `LossConstants`; `dd_jax.erm.Problem.constants` adds the regulariser and the clip
 norm. Below are the constants of the catalogue's losses, each proved from the declared domain:
 `dd_jax.losses` builds its losses on these, and `dd-jax plan` reads them without loading JAX.
 
-R is the declared bound on the feature norm; an intercept appends a constant 1 to the features, so
-R² becomes R² + 1 in every constant, and R stands for R(1 + ROUNDING), as a domain accepts every row
-up to that norm. For a single-index loss φ(⟨a, θ⟩, y) with |φ'| ≤ s and |φ''| ≤ k: L = s·R and
-β = k·R².
+The declared bound on the feature norm is called R. An intercept appends a constant 1 to the
+features, so that R² becomes R² + 1 in every constant. Everywhere R stands for R(1 + ROUNDING), as a
+domain accepts every row up to that norm. For a single-index loss φ(⟨a, θ⟩, y) with |φ'| ≤ s and
+|φ''| ≤ k: L = s·R and β = k·R².
 """
 
 import math
@@ -50,8 +50,8 @@ class LossConstants:
             the part of 2L in a label-DP certificate.
         domain: the declared bounds on records that the constants follow from, in words.
         established: "proved" for the catalogue, "declared" for a user's own loss.
-        caveat: what a reader must know of how records were brought into the domain, or nothing;
-            every certificate warns of it.
+        caveat: what a reader must know about how records were brought into the domain, or an empty
+            text; it is a warning of every certificate.
     """
 
     name: str
@@ -104,12 +104,12 @@ class ProblemConstants:
 
     @property
     def constants(self) -> "ProblemConstants":
-        """Itself, so that a `Problem` and its constants are accepted alike."""
+        """This object itself, so that functions accept a `Problem` or its constants."""
         return self
 
     @property
     def declared(self) -> "ProblemConstants":
-        """The same numbers, for which nobody but the user vouches: what a file can say of them."""
+        """The same numbers, called declared: only the user vouches for what a file says."""
         return replace(self, loss=replace(self.loss, established="declared"))
 
     @property
@@ -247,7 +247,7 @@ def _exact(value: float) -> str:
 
 
 def _radius(feature_norm: float, intercept: bool) -> float:
-    """Bound on the norm of the feature vector that the loss really uses, for any accepted row."""
+    """A bound on the norm of the feature vector that the loss uses, for any accepted row."""
     checks.positive("feature_norm", feature_norm)
     return math.hypot(feature_norm * (1 + ROUNDING), int(intercept))
 

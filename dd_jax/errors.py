@@ -1,4 +1,4 @@
-"""The errors users meet: bad input, data not there, a false certificate, a process that is gone."""
+"""Errors of the library: bad input, missing data, a false certificate, a lost process."""
 
 
 class InputError(ValueError):
@@ -6,10 +6,10 @@ class InputError(ValueError):
 
 
 class MissingData(InputError):
-    """A data set that was not downloaded, or not whole, and can be fetched.
+    """A data set that was not downloaded, or not completely, and can be fetched.
 
     Attributes:
-        command: what to run to get it.
+        command: the command that downloads it.
     """
 
     def __init__(self, message: str, command: str):
@@ -36,4 +36,4 @@ class CertificateRefused(InputError):
 
 
 class ProcessLost(RuntimeError):
-    """A process of a job of several is gone, or no longer answers: this one cannot go on."""
+    """Another process of the same job ended or stopped answering, so this one cannot go on."""

@@ -1,4 +1,4 @@
-"""Files that outlive a run: where they are kept, written whole or not at all, and read safely."""
+"""Files that outlive a run: where they are kept, how they are written and read safely."""
 
 import contextlib
 import itertools
@@ -18,10 +18,10 @@ def cache_folder(variable: str, *below: str) -> Path:
 
     Args:
         variable: environment variable that moves the folder.
-        *below: folders below dd_jax, where the variable is not set.
+        *below: folders below dd_jax, if the variable is not set.
 
     Raises:
-        InputError: there is no home folder to put it in.
+        InputError: no home folder was found.
     """
     named = os.environ.get(variable)
     try:
@@ -35,16 +35,16 @@ def cache_folder(variable: str, *below: str) -> Path:
 
 @contextlib.contextmanager
 def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """A file to write aside: flushed to the disk and renamed if all goes well, removed if not.
+    """A temporary file that becomes the target: flushed and renamed on success, else removed.
 
-    No name is shared between writers, so that two of them can write one target.
+    Every writer has its own temporary name, so that two of them can write one target.
 
     Args:
-        target: what it becomes; what was there is replaced at once.
-        private: readable by nobody else, whatever the umask says.
+        target: the final name; an older file of this name is replaced in one step.
+        private: only the user can read it, whatever the umask is.
 
     Raises:
-        OSError: what the system says, with the name of the file that could not be written.
+        OSError: the system's message, with the name of the file that could not be written.
     """
     aside = target.with_name(f".{_host()}.{os.getpid()}.{next(_COUNT)}.part")
     try:
@@ -56,20 +56,20 @@ def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
         os.replace(aside, target)
         _flush_folder(target.parent)
     except OSError as error:
-        # A full disk is reported without a name.
+        # The system reports a full disk without the name of the file.
         raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
     finally:
         aside.unlink(missing_ok=True)
 
 
 def place(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all; see `whole_file`."""
+    """Write a file completely or not at all; see `whole_file`."""
     with whole_file(target) as file:
         file.write(content)
 
 
 def place_texts(folder: Path, texts: Mapping[str, str]) -> list[str]:
-    """Whole files by their names in a folder, made if it is missing; returns their paths."""
+    """Write texts by their names into a folder, made if it is missing; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         place(folder / name, text.encode())
@@ -80,16 +80,16 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """The arrays of an NPZ file by their names; nothing in it is ever executed.
 
     Raises:
-        OSError: what the system says.
-        ValueError: it is damaged, or no such file; the text says how, in one line.
+        OSError: the file cannot be opened.
+        ValueError: it is damaged, or not an NPZ file; the text says how, in one line.
     """
-    import zipfile  # not when a command starts
+    import zipfile  # imported here, so that a command starts quickly
     import zlib
 
     import numpy as np
 
-    # RuntimeError is for flags that zipfile does not know, such as encryption, TypeError for a file
-    # that holds one array and is no archive.
+    # RuntimeError: flags that zipfile does not know, such as encryption. TypeError: a file with one
+    # array, which is not an archive.
     damaged = (ValueError, EOFError, KeyError, TypeError, RuntimeError)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -99,7 +99,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers of this machine left in a folder that are no longer running."""
+    """Remove the temporary files of writers on this machine that are no longer running."""
     for path in folder.glob(".*.part"):
         found = re.fullmatch(rf"\.{re.escape(_host())}\.(\d+)\.\d+\.part", path.name)
         if found and not _is_running(int(found.group(1))):
@@ -107,13 +107,13 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _host() -> str:
-    import socket  # not when a command starts, which asks for `cache_folder` alone
+    import socket  # imported here: a command that starts needs only `cache_folder`
 
     return socket.gethostname()
 
 
 def _flush_folder(path: Path) -> None:
-    """A rename outlives a power cut once its folder is on the disk."""
+    """Flush a folder: only then does a rename in it survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -38,10 +38,10 @@ class Estimate(NamedTuple):
 def lower_limit(hits, trials, risk):
     """The Clopper-Pearson lower limit of a probability: too high with probability at most `risk`.
 
-    Arrays are taken too, and fractions of hits, for predictions; 0 hits give 0.
+    Arrays are accepted, and so are fractions of hits, for predictions; 0 hits give 0.
     """
     hits = np.asarray(hits, dtype=np.float64)
-    some = np.maximum(hits, np.finfo(np.float64).tiny)
+    some = np.maximum(hits, np.finfo(np.float64).tiny)  # the beta law needs a positive shape
     return np.where(hits > 0, special.betaincinv(some, trials - hits + 1, risk), 0.0)
 
 
@@ -133,7 +133,7 @@ def mean_over_seeds(
     Args:
         values: one entry (a number or an array) per seed.
         confidence: of each interval.
-        least, most: what every value is known to lie between; limits beyond are cut.
+        least, most: the known range of every value; the interval is cut to it.
     """
     check_confidence(confidence)
     values = np.asarray(values, np.float64)

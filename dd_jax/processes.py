@@ -1,9 +1,9 @@
-"""Several processes, one program: what is left to do once `jax.distributed` has been started.
+"""Several processes, one program: what remains to do after `jax.distributed` has been started.
 
-Every process runs the same program on the same inputs, and `jax.devices()` are those of all of
-them, so that a mesh spans processes by itself. Left are the ends: results are brought to every
-process, what the first one read is given to the others, inputs that differ are refused, and a
-collective that fails says that a process is gone.
+Every process runs the same program on the same inputs, and `jax.devices()` lists the devices of all
+of them, so that a mesh spans processes without further work. This module brings results to every
+process, sends data that the first one read to the others, refuses inputs that differ, and reports a
+failed collective as a lost process.
 """
 
 import re
@@ -17,18 +17,18 @@ from jaxtyping import PyTree
 
 from dd_jax.errors import InputError, ProcessLost
 
-# What the collectives of CPUs and GPUs and the coordination service say when a peer is gone.
+# Words of the errors that collectives and the coordination service raise when a process is lost.
 _LOST = re.compile(r"gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|heartbeat|coordination service", re.I)
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and speaks."""
+    """Whether this process is the one that writes files and prints."""
     return jax.process_index() == 0
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Around collectives: their failure is a `ProcessLost`, any other error stays what it is."""
+    """Around collectives: their failure becomes a `ProcessLost`, other errors stay as they are."""
     try:
         yield
     except ProcessLost:
@@ -37,11 +37,11 @@ def together() -> Iterator[None]:
         if jax.process_count() == 1 or not _LOST.search(str(error)):
             raise
         said = str(error).splitlines()[0]
-        raise ProcessLost(f"another process is gone or does not answer ({said})") from error
+        raise ProcessLost(f"another process ended or does not answer ({said})") from error
 
 
 def gather(tree: PyTree) -> PyTree:
-    """The whole of every leaf on every process, as NumPy arrays where it was not all here."""
+    """All values of every leaf on every process; a leaf that was spread becomes a NumPy array."""
 
     def whole(leaf):
         if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
@@ -53,13 +53,13 @@ def gather(tree: PyTree) -> PyTree:
 
 
 def from_first(tree: PyTree) -> PyTree:
-    """The first process's arrays on every process; the others give arrays of the same shapes."""
+    """The first process's arrays on every process; the others pass arrays of the same shapes."""
     with together():
         return multihost_utils.broadcast_one_to_all(tree)
 
 
 def require_same(what: str, digest: str) -> None:
-    """Refuse to go on where processes were given different inputs.
+    """Refuse to continue if processes were given different inputs.
 
     Args:
         what: names the inputs, for people.

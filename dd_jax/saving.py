@@ -1,9 +1,8 @@
-"""A curator on disk: everything that must be kept to go on, and to certify what happened.
+"""A curator on disk: everything that is needed to continue, and to certify what happened.
 
-That is the model as it is kept, the EDITED database (the one that was learned from still holds
-what was deleted), the number of served requests, the plan, and the history of edits and
-observations. Old releases and the records of edits are left out: they would be copies of what was
-to be forgotten.
+That is the unrounded model, the EDITED database (the original one still holds the deleted records),
+the number of served requests, the plan, and the history of edits and observations. Old releases and
+the records of edits are left out: they would be copies of deleted data.
 """
 
 import json
@@ -23,7 +22,7 @@ from dd_jax.plans import Plan
 from dd_jax.types import CuratorState, Edit, Labelled, Transcript, num_records
 
 FORMAT = 1
-# What is kept of a transcript, besides the rows of its edits and what they left unchanged.
+# What is kept of a transcript, besides the rows of its edits and which of them changed nothing.
 _HISTORY = (
     "observed",
     "projected",
@@ -41,13 +40,13 @@ def save(
 ) -> None:
     """Write a curator's state, its plan and its history to one NPZ file, which `load` reads.
 
-    The file appears whole or not at all; one of the same name is replaced, and with it the records
-    that this state no longer holds.
+    The file is written completely or not at all. A file of the same name is replaced, and with it
+    the records that were deleted since it was written.
 
     Args:
         path: the file.
         plan: the plan of the curator's mechanism.
-        state: what `interact`, `drive` or `resume` returned last.
+        state: the state that `interact`, `drive` or `resume` returned last.
         *transcripts: all of its transcripts, in order.
 
     Raises:
@@ -55,10 +54,10 @@ def save(
             array, transcripts that do not lead to this state.
     """
     if not np.array_equal(np.asarray(state.plan), np.asarray(plan.fingerprint, np.uint32)):
-        raise InputError("the state was made under another plan; give the plan it was made under.")
+        raise InputError("the state was made under another plan; give the plan of its mechanism.")
     served = sum(transcript.observed.shape[0] for transcript in transcripts)
     if any(not np.array_equal(transcript.run, state.run) for transcript in transcripts):
-        raise InputError("the transcripts are of another curator; give this one's, in order.")
+        raise InputError("the transcripts belong to another curator; give this one's, in order.")
     if served != int(state.served):
         raise InputError(
             f"the state has served {int(state.served)} requests, the transcripts hold {served}; "
@@ -67,8 +66,8 @@ def save(
     database = expand(state.database)
     if not isinstance(database, Labelled) and not hasattr(database, "shape"):
         raise InputError(
-            f"the database is of type {type(database).__name__}; only dd.Labelled rows and single "
-            f"arrays can be saved."
+            f"the database is of type {type(database).__name__}, which cannot be saved; give "
+            f"dd.Labelled rows or one array."
         )
     arrays = _numbered("params", state.params) | _numbered("database", database)
     arrays |= {"run": np.asarray(state.run), "looked": np.asarray(state.looked)}
@@ -89,18 +88,18 @@ def save(
         with files.whole_file(Path(path), private=True) as file:
             np.savez(file, allow_pickle=False, **arrays)
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}).") from None
+        raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from None
 
 
 def load(
     path: str | os.PathLike, problem: Problem
 ) -> tuple[Plan, CuratorState, tuple[Transcript, ...]]:
-    """The plan, the state and the transcripts that `save` wrote, for the problem that they are of.
+    """The plan, the state and the transcripts that `save` wrote, for the problem they belong to.
 
     The transcripts have neither releases nor records of edits; `Plan.certify` needs none.
 
     Raises:
-        InputError: no such file, or one that is not whole.
+        InputError: the file does not exist or is damaged.
         CertificateRefused: the file's plan is not for this problem.
     """
     arrays = _read(Path(path))
@@ -108,8 +107,8 @@ def load(
         about = json.loads(str(arrays["about"]))
         if about["format"] != FORMAT:
             raise InputError(
-                f"{path} is of format {about['format']}, this version reads {FORMAT}; read it with "
-                f"the version that wrote it."
+                f"{path} has format {about['format']}, but this version reads {FORMAT}; load it "
+                f"with the version that wrote it."
             )
         plan = Plan.from_json(about["plan"], problem)
         database = _leaves(arrays, "database")
@@ -132,7 +131,7 @@ def load(
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is not whole; restore it, or learn again.") from None
+        raise InputError(f"{path} is damaged; restore it, or learn again.") from None
     return plan, state, transcripts
 
 
@@ -147,10 +146,10 @@ def _leaves(arrays: dict[str, np.ndarray], name: str) -> list[jax.Array]:
 
 
 def _held(array: np.ndarray) -> jax.Array:
-    """The array on the device, never in another type."""
+    """The array on the device; refused if JAX would change its type (without 64 bits it does)."""
     held = jnp.asarray(array)
     if held.dtype != array.dtype:
-        raise InputError(f"the state is of {array.dtype}; load it with 64 bits enabled.")
+        raise InputError(f"the file holds {array.dtype} arrays; load it with 64 bits enabled.")
     return held
 
 
@@ -172,4 +171,4 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
     except (OSError, ValueError):
-        raise InputError(f"{path} is not a file that dd.save wrote, or is damaged.") from None
+        raise InputError(f"{path} is not a whole file of dd.save; restore it.") from None

@@ -54,14 +54,14 @@ def test_every_public_name_resolves(name):
 
 
 def test_unknown_names_are_attribute_errors():
-    with pytest.raises(AttributeError, match="module 'dd_jax' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         _ = dd_jax.nothing
 
 
-@pytest.mark.parametrize("name", ["dd_jax", "dd_jax.guarantees", "dd_jax.plans", "dd_jax.oracles"])
-def test_accounting_does_not_import_jax(name):
-    code = f"import sys, {name}; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_accounting_does_not_import_jax():
+    modules = "dd_jax.guarantees, dd_jax.plans, dd_jax.oracles"
+    code = f"import sys, {modules}; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_no_global_randomness_in_the_library():

@@ -193,10 +193,10 @@ def test_sharp_steps_printed_in_the_errata(dim, n, noise, printed):
 def test_clipping_is_refused_where_the_lemmas_fail():
     softmax = dd.Problem(dd.losses.softmax(num_classes=3), l2=0.1, clip_norm=0.5)
     budgets = {"n": 1000, "dim": 3, "order": 2, "eps_dp": 1, "eps_dd": 0.5}
-    with pytest.raises(CertificateRefused, match="erratum E1"):
+    with pytest.raises(CertificateRefused, match="E1"):
         dd.plans.plan_convex(softmax, **budgets)
     tanh = dd.Problem(dd.losses.tanh_margin(), l2=0.77, clip_norm=0.5)
-    with pytest.raises(CertificateRefused, match="erratum E1"):
+    with pytest.raises(CertificateRefused, match="E1"):
         dd.plans.plan_nonconvex(tanh, **budgets)
 
 
@@ -209,7 +209,7 @@ def test_clipped_softmax_is_smooth_but_neither_a_gradient_nor_monotone():
     def jacobian(theta):
         return jax.jacobian(lambda t: dd.erm.gradient(problem, t, record))(theta).reshape(3, 3)
 
-    jacobians = np.asarray(jax.vmap(jacobian)(thetas))
+    jacobians = np.asarray(jax.jit(jax.vmap(jacobian))(thetas))
     transposed = np.swapaxes(jacobians, 1, 2)
     assert np.abs(jacobians - transposed).max() > 1e-3
     assert np.linalg.eigvalsh((jacobians + transposed) / 2).min() < -1e-3

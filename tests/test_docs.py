@@ -4,7 +4,6 @@ import ast
 import importlib
 import re
 import shlex
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from dd_jax import cli
 from dd_jax.attacks import ATTACKS
 from dd_jax.cli.options import parse
-from dd_jax.errors import InputError
 from experiments import figures
 from experiments.__main__ import PROGRAM
 
@@ -46,11 +44,6 @@ def test_code_blocks_run(page):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
-def test_the_guides_are_not_empty():
-    assert len(blocks(ROOT / "docs" / "extending.md")) >= 8
-    assert blocks(ROOT / "README.md")
-
-
 # Commands.
 
 
@@ -74,32 +67,18 @@ def commands_of(text):
 COMMANDS = sorted({(name_of(page), *line) for page in PAGES for line in commands_of(text_of(page))})
 
 
-def parsed(program, name, options):
-    module = importlib.import_module(f"{PROGRAMS[program].package}.{name}")
-    return parse(name, module.Config, options)
-
-
 @pytest.mark.parametrize("line", COMMANDS, ids=" ".join)
 def test_commands_are_ones_that_the_command_line_takes(line):
     _, program, name, *options = line
     assert name in PROGRAMS[program].commands
     if "--help" in options or (not options and name in ("plan", "run")):
         return  # named in prose, without the options that it must have
-    config = parsed(program, name, options)
+    module = importlib.import_module(f"{PROGRAMS[program].package}.{name}")
+    config = parse(name, module.Config, options)
     if name == "attack" and config.name is not None:
         assert config.name in ATTACKS
     if name == "report":
         figures.chosen(config.figures)
-
-
-def test_wrong_commands_would_be_found():
-    text = "```\ndd-jax sweep --no-such 3 # a word\n```\nand `dd-jax\nattack median` inline.\n"
-    assert list(commands_of(text)) == [
-        ["dd-jax", "sweep", "--no-such", "3"],
-        ["dd-jax", "attack", "median"],
-    ]
-    with pytest.raises(InputError, match="no-such"):
-        parsed("dd-jax", "sweep", ["--no-such", "3"])
 
 
 def test_the_readme_shows_every_command_and_no_other():
@@ -109,7 +88,6 @@ def test_the_readme_shows_every_command_and_no_other():
 
 def test_python_lines_of_shell_blocks_import_what_exists():
     lines = [line for page in PAGES for line in shell_lines(text_of(page)) if "python -c" in line]
-    assert lines
     for line in lines:
         tree = ast.parse(shlex.split(line)[2])
         imports = [node for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)]
@@ -164,9 +142,3 @@ def test_every_page_can_be_reached_from_the_readme():
             waiting += [place for place in targets if place not in reached and place.is_file()]
     wanted = {*PAGES, *(ROOT / "docs").rglob("*.py"), *(ROOT / "docs").rglob("*.svg")}
     assert wanted <= reached, sorted(map(name_of, wanted - reached))
-
-
-def test_the_readme_names_the_python_that_is_needed():
-    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
-    version = project["requires-python"].removeprefix(">=")
-    assert f"Python {version} or newer" in text_of(ROOT / "README.md")

@@ -1,6 +1,7 @@
 """A user's own file: what is read, and that every defect is named where it is."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,58 +55,56 @@ def test_columns_are_dropped_and_delimiters_named(write):
     assert unnamed.columns == ("a",)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "is empty"),
-        ("\na,y\n1,0\n", "begins with an empty line"),
-        ("a,y\n", "a header and no records"),
-        ("a,y\n\n\n", "a header and no records"),
-        (b"a,y\n\xff\xfe,0\n", "is not UTF-8 text"),
-        (b"\x80\x04\x95pickle\n", "is not UTF-8 text"),
-        ("a,b\n1,2\n", r"no column 'y'; there are 'a', 'b'\."),
-        ("a,Y\n1,2\n", r"no column 'y'; did you mean 'Y'\?"),
-        ("1,2\n3,4\n", "holds numbers, not names; add a header line"),
-        ("a:y\n1:0\n", "has one column when split at ','; name the character .* delimiter"),
-        ("a,a,y\n1,2,0\n", "two columns named 'a'; rename"),
-        (",a,y\n0,1,0\n", r"column 1 of .* has no name .*drop"),
-        ("y\n0\n1\n", "no feature column besides 'y'"),
-        ("a,b,y\n1,2,0\n3,4\n", r"row 1 \(line 3\) of .* has 2 fields, the header 3"),
-        ("a,b,y\n1,2,0\n\n3,4,1,5\n", r"row 1 \(line 4\) of .* has 4 fields, the header 3"),
-        ("a,y\n1,0,9\n2,1,9\n", r"row 0 \(line 2\) of .* has 3 fields, the header 2"),
-        (
-            "a,b,y\n1,,0\n2,3,1\nNA,?,1\n",
-            r"3 missing values, the first in row 0 \(line 2\), column 'b'; remove or impute",
-        ),
-        ("a,y\n1,0\nnan,1\n", r"1 missing value, the first in row 1 \(line 3\), column 'a'"),
-        ("a,y\n1,0\n2,\n", r"1 missing value, the first in row 1 \(line 3\), label 'y'"),
-        ("a,y\n1,0\n-inf,1\n", r"1 infinite value, the first in row 1 \(line 3\), column 'a'"),
-        (
-            "city,a,y\nBern,1,0\nRome,,1\n",
-            r"column 'city' of .* holds text \(row 0 \(line 2\) holds 'Bern'\); drop "
-            r"city, or encode",
-        ),
-        ("c,a b,y\n1,2,0\nx,z,1\n", r"columns 'c', 'a b' of .* hold text .*drop c 'a b'"),
-        ("a,y\n" + '"' + "x" * 140_000 + '",0\n', "is no CSV file"),
-        ('a,b,y\n1,2,0\n1,"2,0\n3,4,1\n', r"row 1 .* has 2 fields, .*close every quotation mark"),
-        ("a,y\n1,0\n<NA>,1\n", r"1 missing value, the first in row 1 \(line 3\), column 'a'"),
-    ],
-)
-def test_every_defect_of_a_csv_file_is_named(write, text, words):
-    with pytest.raises(InputError, match=words) as error:
+# Every defect, and a word of the message that names it or says where it is.
+DEFECTS = [
+    ("", "empty"),
+    ("\na,y\n1,0\n", "empty line"),
+    ("a,y\n", "records"),
+    ("a,y\n\n\n", "records"),
+    (b"a,y\n\xff\xfe,0\n", "UTF-8"),
+    (b"\x80\x04\x95pickle\n", "UTF-8"),
+    ("a,b\n1,2\n", "'a', 'b'"),
+    ("a,Y\n1,2\n", "mean 'Y'"),
+    ("1,2\n3,4\n", "header"),
+    ("a:y\n1:0\n", "delimiter"),
+    ("a,a,y\n1,2,0\n", "'a'"),
+    (",a,y\n0,1,0\n", "column 1"),
+    ("y\n0\n1\n", "'y'"),
+    ("a,b,y\n1,2,0\n3,4\n", r"row 1 \(line 3\)"),
+    ("a,b,y\n1,2,0\n\n3,4,1,5\n", r"row 1 \(line 4\)"),
+    ("a,y\n1,0,9\n2,1,9\n", r"row 0 \(line 2\)"),
+    ("a,b,y\n1,,0\n2,3,1\nNA,?,1\n", r"3 missing .*row 0 \(line 2\), column 'b'"),
+    ("a,y\n1,0\nnan,1\n", r"missing .*row 1 \(line 3\), column 'a'"),
+    ("a,y\n1,0\n<NA>,1\n", "missing"),
+    ("a,y\n1,0\n2,\n", r"missing .*row 1 \(line 3\), label 'y'"),
+    ("a,y\n1,0\n-inf,1\n", r"infinite .*row 1 \(line 3\), column 'a'"),
+    ("city,a,y\nBern,1,0\nRome,,1\n", r"row 0 \(line 2\) holds 'Bern'"),
+    ("c,a b,y\n1,2,0\nx,z,1\n", "drop c 'a b'"),
+    ("a;y\n1,5;0\n2,5;1\n", "decimal point"),
+    ("a,y\n" + '"' + "x" * 140_000 + '",0\n', "CSV"),
+    ('a,b,y\n1,2,0\n1,"2,0\n3,4,1\n', "quotation mark"),
+]
+
+
+@pytest.mark.parametrize(("text", "word"), DEFECTS)
+def test_every_defect_of_a_csv_file_is_named(write, text, word):
+    with pytest.raises(InputError, match=word) as error:
         read_csv(write(text), label="y")
     assert "\n" not in str(error.value)
 
 
-def test_names_that_are_nearly_right_are_suggested(write):
-    with pytest.raises(InputError, match="did you mean 'income'"):
-        read_csv(write("income,y\n1,0\n"), label="incom")
-    with pytest.raises(InputError, match="did you mean 'income'"):
-        read_csv(write("income,y\n1,0\n"), label="y", drop=("incomes",))
-    with pytest.raises(InputError, match="'y' is the label"):
-        read_csv(write("a,y\n1,0\n"), label="y", drop=("y",))
-    with pytest.raises(InputError, match="give one character"):
-        read_csv(write("a,y\n1,0\n"), label="y", delimiter="||")
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"label": "incom"}, "mean 'income'"),
+        ({"label": "y", "drop": ("incomes",)}, "mean 'income'"),
+        ({"label": "y", "drop": ("y",)}, "label"),
+        ({"label": "y", "delimiter": "||"}, "delimiter"),
+    ],
+)
+def test_names_that_are_wrong_are_refused_with_the_nearest(write, options, word):
+    with pytest.raises(InputError, match=word):
+        read_csv(write("income,y\n1,0\n"), **options)
 
 
 # --- NPZ ------------------------------------------------------------------------------------------
@@ -120,49 +119,46 @@ def test_an_npz_file_is_read_by_its_arrays_names(tmp_path):
     assert table.columns == ("features[:, 0]", "features[:, 1]")
     assert table.features.dtype == np.float64
     assert table.label.tolist() == ["True", "False", "True", "False"]
-    with pytest.raises(InputError, match=r"no array 'labels'; did you mean 'label'\?"):
+    with pytest.raises(InputError, match="mean 'label'"):
         read_npz(path, label="labels")
-    with pytest.raises(InputError, match=r"'label' of .* shape \(4,\), but there are 1 records"):
+    with pytest.raises(InputError, match="1 records"):
         read_npz(path, features="x")
 
 
 @pytest.mark.parametrize(
-    ("features", "label", "words"),
+    ("features", "label", "word"),
     [
-        (np.array([[1, "a"]], object), [0], "'features' of .* Python objects, which are never"),
-        ([[1.0]], np.array([{}], object), "'label' of .* Python objects"),
-        ([1.0, 2.0], [0, 1], r"'features' of .* has shape \(2,\); give n × d"),
-        (np.zeros((0, 3)), np.zeros(0), r"shape \(0, 3\); give n × d, not empty"),
-        ([["a"], ["b"]], [0, 1], "has dtype <U1; give real numbers"),
-        ([[1j], [2j]], [0, 1], "has dtype complex128; give real numbers"),
-        ([[1.0, 2.0], [3.0, np.nan]], [0, 1], "1 NaN or infinite values, .* row 1, column 1"),
-        ([[1.0], [2.0]], [0, np.nan], "row 1 of .* has label nan"),
-        ([[1.0]] * 4, ["b", "", "b", ""], "2 missing labels, the first, '', in row 1; remove"),
-        ([[1.0], [2.0]], ["1", "NaN"], "1 missing labels, the first, 'NaN', in row 1"),
-        (np.array([[1], [2]], "m8[s]"), [0, 1], r"has dtype timedelta64\[s\]; give real numbers"),
+        (np.array([[1, "a"]], object), [0], "objects"),
+        ([[1.0]], np.array([{}], object), "objects"),
+        ([1.0, 2.0], [0, 1], r"shape \(2,\)"),
+        (np.zeros((0, 3)), np.zeros(0), r"shape \(0, 3\)"),
+        ([["a"], ["b"]], [0, 1], "dtype <U1"),
+        ([[1j], [2j]], [0, 1], "dtype complex128"),
+        (np.array([[1], [2]], "m8[s]"), [0, 1], "dtype timedelta64"),
+        ([[1.0, 2.0], [3.0, np.nan]], [0, 1], "row 1, column 1"),
+        ([[1.0], [2.0]], [0, np.nan], "row 1"),
+        ([[1.0]] * 4, ["b", "", "b", ""], "row 1"),
+        ([[1.0], [2.0]], ["1", "NaN"], "row 1"),
     ],
 )
-def test_every_defect_of_an_npz_file_is_named(tmp_path, features, label, words):
+def test_every_defect_of_an_npz_file_is_named(tmp_path, features, label, word):
     path = tmp_path / "my.npz"
     np.savez(path, features=features, label=label)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=word):
         read_npz(path)
 
 
 def test_what_only_looks_like_an_npz_file_is_refused(tmp_path):
     path = tmp_path / "my.npz"
-    for content in (b"", b"PK\x03\x04 cut short", b"a,y\n1,0\n", b"\x80\x04\x95\x00."):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match="is no readable NPZ file"):
-            read_npz(path)
     np.savez(path, features=np.arange(900.0).reshape(30, 30), label=np.zeros(30))
-    path.write_bytes(path.read_bytes().replace(b"descr", b"dexcr"))
-    with pytest.raises(InputError, match="is no readable NPZ file"):
-        read_npz(path)
+    misspelt = path.read_bytes().replace(b"descr", b"dexcr")
     with path.open("wb") as file:
         np.save(file, np.eye(2))
-    with pytest.raises(InputError, match="is no readable NPZ file"):
-        read_npz(path)
+    one_array = path.read_bytes()
+    for content in (b"", b"PK\x03\x04 cut", b"a,y\n1,0\n", b"\x80\x04\x95.", misspelt, one_array):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="NPZ"):
+            read_npz(path)
 
 
 # --- scaling --------------------------------------------------------------------------------------
@@ -183,10 +179,7 @@ def test_declared_bounds_map_rows_into_the_unit_ball_by_a_fixed_map():
     np.testing.assert_allclose(rows.features, [[0, -1], [0.6, 0.8], [1, 0]])
     both = scale(Bounds(lower=-4.0, upper=4.0, unit_rows=True), COLUMNS, VALUES, ALL)
     np.testing.assert_allclose(both.features, rows.features)
-    for scaled in (norm, common, each, rows, both):
-        assert scaled.caveat == ""
-        # No other row has a say in where a row goes.
-        assert "MEASURED" not in scaled.words
+    assert not any(scaled.caveat for scaled in (norm, common, each, rows, both))
 
 
 def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
@@ -196,29 +189,28 @@ def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
     np.testing.assert_allclose(scaled.features[:, 0] * np.sqrt(2), [-1, 1, 8])
     np.testing.assert_array_equal(scaled.features[:, 1], 0)
     assert scaled.caveat == CAVEAT
-    assert "MEASURED" in scaled.words
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "word"),
     [
-        ({"norm": 4.5}, r"row 1 has norm 5, .* 4.5 \(1 such rows; .* 4 in column 'b'\)"),
-        ({"lower": 0.0, "upper": 3.5}, r"row 0, column 'b' holds -4, .*\[0, 3.5\] \(2 such values"),
-        ({"norm": 4.995}, r"row 1 has norm 5, beyond the declared 4.995 "),
-        ({"lower": -4.0, "upper": 3.992}, r"row 1, column 'b' holds 4, .*\[-4, 3.992\] \(1 such"),
-        ({"ranges": {"a": (0.0, 3.0)}}, "ranges say nothing of 'b'"),
-        ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "ranges name 'bb', no feature"),
-        ({"lower": 0.0}, "lower and upper belong together"),
-        ({"lower": 1.0, "upper": 1.0}, r"\[1, 1\] is no range"),
-        ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "give one of a norm"),
-        ({"norm": 0.0}, "norm = 0.0 is not a number in"),
-        ({"norm": 1e200}, "norm = 1e\\+200 is not a number in"),
-        ({"lower": -1e308, "upper": 1e308}, "lower and upper: give bounds between"),
-        ({"norm": 1.0, "unit_rows": True}, "unit rows need no bound"),
+        ({"norm": 4.5}, "row 1 .*'b'"),
+        ({"norm": 4.995}, "row 1"),
+        ({"lower": 0.0, "upper": 3.5}, "row 0, column 'b'"),
+        ({"lower": -4.0, "upper": 3.992}, "row 1, column 'b'"),
+        ({"ranges": {"a": (0.0, 3.0)}}, "'b'"),
+        ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "'bb'"),
+        ({"lower": 0.0}, "upper"),
+        ({"lower": 1.0, "upper": 1.0}, r"\[1, 1\]"),
+        ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "one of"),
+        ({"norm": 0.0}, "norm"),
+        ({"norm": 1e200}, "norm"),
+        ({"lower": -1e308, "upper": 1e308}, "upper"),
+        ({"norm": 1.0, "unit_rows": True}, "unit rows"),
     ],
 )
-def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, words):
-    with pytest.raises(InputError, match=words):
+def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, word):
+    with pytest.raises(InputError, match=word):
         scale(Bounds(**options), COLUMNS, VALUES, ALL)
 
 
@@ -234,21 +226,28 @@ def test_ranges_come_from_a_json_file(write, tmp_path):
     path = write(json.dumps({"a": [0, 1], "b": [-1, 2.5]}), "ranges.json")
     assert read_ranges(path) == {"a": (0.0, 1.0), "b": (-1.0, 2.5)}
     assert read_ranges(write('\ufeff{"a": [0, 1]}', "marked.json")) == {"a": (0.0, 1.0)}
-    for text, words in (
-        ("{", "is not JSON"),
-        ("[1]", "holds no JSON object"),
-        ('{"a": [1]}', "'a' has"),
-        ('{"a": [2, 1]}', r"\[2, 1\] is no range"),
-        ('{"a": [0, NaN]}', r"'a': give bounds between -1e\+150 and 1e\+150"),
-        ('{"a": [0, 1' + "0" * 400 + "]}", "'a': give bounds between"),
-        ('{"a": [0, 1' + "0" * 9000 + "]}", "cannot be read; write"),
-        ("[" * 100_000, "cannot be read; write"),
-        ('{"a": [0, 1], "b": [0, 1], "a": [0, 2]}', "names 'a' twice; give it one range"),
-    ):
-        with pytest.raises(InputError, match=words):
-            read_ranges(write(text, "bad.json"))
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="ranges"):
         read_ranges(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"a": [1]}',
+        '{"a": [2, 1]}',
+        '{"a": [0, NaN]}',
+        '{"a": [0, 1' + "0" * 400 + "]}",
+        '{"a": [0, 1' + "0" * 9000 + "]}",
+        "[" * 100_000,
+        '{"a": [0, 1], "b": [0, 1], "a": [0, 2]}',
+    ],
+    ids=lambda text: text[:9],
+)
+def test_ranges_that_cannot_be_used_are_refused(text, write):
+    with pytest.raises(InputError, match="ranges"):
+        read_ranges(write(text, "bad.json"))
 
 
 # --- classes and split ----------------------------------------------------------------------------
@@ -283,15 +282,15 @@ def written(write, lines, **options):
 
 
 def test_taking_one_line_out_moves_no_other_row_and_reorders_none(write):
-    lines = many_rows(15_000)
+    lines = many_rows(3_000)
     before = written(write, lines)
-    for gone in (0, 7_777, 14_999):
+    for gone in (0, 1_777, 2_999):
         after = written(write, lines[:gone] + lines[gone + 1 :])
         for old, new in ((before.rows, after.rows), (before.held_out, after.held_out)):
             # The others in the file's order, those behind the line one place further up.
             others = old[old != gone]
             np.testing.assert_array_equal(new, others - (others > gone))
-    order = np.random.default_rng(1).permutation(15_000)
+    order = np.random.default_rng(1).permutation(3_000)
     shuffled = written(write, [lines[i] for i in order])
     assert set(order[shuffled.held_out]) == set(before.held_out.tolist())
 
@@ -329,12 +328,12 @@ def test_a_row_of_the_file_is_found_among_the_training_records(write, row):
 def test_rows_that_do_not_train_are_refused_and_no_neighbour_is_returned(write):
     data = written(write, many_rows(50))
     for row in data.held_out:
-        with pytest.raises(InputError, match=f"row {row} is held out"):
+        with pytest.raises(InputError, match=f"row {row} "):
             data.training_row(row)
-        with pytest.raises(InputError, match=f"row {row} is held out"):
+        with pytest.raises(InputError, match=f"row {row} "):
             data.training_row([data.rows[0], row])
     for row in (-1, 50, 10**12):
-        with pytest.raises(InputError, match=f"no row {row}; name one of 0 to 49"):
+        with pytest.raises(InputError, match=f"no row {row}"):
             data.training_row(row)
     gone = data._replace(rows=data.rows[1:], train=None)
     with pytest.raises(InputError, match="dropped"):
@@ -344,24 +343,16 @@ def test_rows_that_do_not_train_are_refused_and_no_neighbour_is_returned(write):
             data.training_row(row)
 
 
-def test_neither_half_may_be_empty(write):
-    two = write("a,y\n1,0\n2,1\n")
-    with pytest.raises(InputError, match=r"none of the 2 rows .* test fraction 1e-09"):
-        load_file(two, label="y", test_fraction=1e-9)
-    with pytest.raises(InputError, match="0 to train and 2 to hold out, too few"):
-        load_file(two, label="y", test_fraction=1 - 1e-9)
+@pytest.mark.parametrize(("fraction", "word"), [(1e-9, "fraction"), (1 - 1e-9, "too few")])
+def test_neither_half_may_be_empty(fraction, word, write):
+    with pytest.raises(InputError, match=word):
+        load_file(write("a,y\n1,0\n2,1\n"), label="y", test_fraction=fraction)
 
 
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ("7 7.0 7 7", "label 'y' of .* is '7' in every row; two classes are needed"),
-        ("a b c a", r"label 'y' of .* has 3 values \('a', 'b', 'c'\); two classes are needed"),
-    ],
-)
-def test_other_than_two_classes_are_refused(write, labels, words):
+@pytest.mark.parametrize("labels", ["7 7.0 7 7", "a b c a"])
+def test_other_than_two_classes_are_refused(write, labels):
     text = "a,y\n" + "".join(f"{i},{y}\n" for i, y in enumerate(labels.split()))
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match="two classes"):
         load_file(write(text), label="y")
 
 
@@ -379,23 +370,24 @@ def test_training_rows_of_one_class_and_too_few_rows_are_refused(write):
         with pytest.raises(InputError) as error:
             load_file(one, label="y", test_fraction=0.5, seed=seed)
         said.append(str(error.value))
-    for words in ("only one of the two classes", "too few", "none of the 10 rows"):
-        assert any(words in text for text in said)
-    with pytest.raises(InputError, match=r"8 rows, .* too few: 12 must train .* about 16 rows"):
+    for word in ("one of the two", "too few", "none of"):
+        assert any(word in text for text in said)
+    with pytest.raises(InputError, match="16 rows"):
         load_file(write(GOOD), label="y", least_training=12)
-    with pytest.raises(InputError, match=r"test_fraction = 1.* is not in"):
+    with pytest.raises(InputError, match="test_fraction"):
         load_file(write(GOOD), label="y", test_fraction=1.0)
 
 
 def test_files_that_are_not_there_or_asked_for_in_the_wrong_way_are_refused(write, tmp_path):
     np.savez(tmp_path / "my.npz", features=np.eye(4), label=[0, 1, 0, 1])
-    for path, options, words in (
-        (tmp_path / "none.csv", {"label": "y"}, "no file .*none.csv; check the name"),
-        (tmp_path, {"label": "y"}, "is a folder; name a CSV or NPZ file in it"),
-        (write(GOOD), {}, "label is missing; name the column"),
-        (write(GOOD), {"label": "y", "features": "x"}, "features is for NPZ files"),
-        (tmp_path / "my.npz", {"drop": ("a",)}, "are for CSV files"),
+    for path, options, word in (
+        (tmp_path / "none.csv", {"label": "y"}, "none.csv"),
+        (tmp_path, {"label": "y"}, "folder"),
+        (Path("/dev/null"), {"label": "y"}, "device"),
+        (write(GOOD), {}, "label"),
+        (write(GOOD), {"label": "y", "features": "x"}, "NPZ"),
+        (tmp_path / "my.npz", {"drop": ("a",)}, "CSV"),
     ):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=word):
             load_file(path, **options)
     assert load_file(tmp_path / "my.npz", test_fraction=0.0).classes == ("0", "1")

@@ -3,8 +3,8 @@
 Samples refute an upper bound; they never certify one. Whatever is chosen by looking at data
 (direction, critic, threshold, bins) is chosen on one part of the seeds and judged on another.
 
-`audit(pair, claims, scores=…)` is the way in: `samples` makes pairs, `claims` says what is claimed,
-and which bound may refute it, `scores` how outputs are ordered, `verdict` judges.
+Start with `audit(pair, claims, scores=…)`. `samples` makes the pairs, `claims` states what is
+claimed and which bound may refute it, `scores` orders the outputs, and `verdict` judges.
 """
 
 from dd_jax.audit.bounds import LowerBound

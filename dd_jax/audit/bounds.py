@@ -1,9 +1,9 @@
 """Every lower bound of the audit: choose on part A, judge on part B.
 
 All take `*scores`, four vectors with one score per seed (part A present and absent, part B present
-and absent; a large score says "present"), and return a `LowerBound`. R_q(absent ‖ present) is had
-by exchanging the arms and negating the scores. Three kinds: from one event, from many bins, from a
-bounded critic. At the end stands an estimate that is no bound. Host-side, no JAX.
+and absent; a large score says "present"), and return a `LowerBound`. For R_q(absent ‖ present),
+exchange the arms and negate the scores. There are three kinds: from one event, from many bins, and
+from a bounded critic. The last function is an estimate and not a bound. Host-side, no JAX.
 """
 
 import functools
@@ -46,12 +46,12 @@ class LowerBound(NamedTuple):
 # with probability at most α/2 and s ≥ Q(E) with probability at most α/2 (Clopper-Pearson), so both
 # hold with probability 1 - α, however the arms depend on each other. Each quantity below is at
 # least f(P(E), Q(E)) for every event E, and f grows with its first argument and falls with its
-# second; hence it is at least f(p, s). The complement's two limits are 1 - s and 1 - p, so a bound
+# second; so it is at least f(p, s). The complement's two limits are 1 - s and 1 - p, so a bound
 # that looks at an event and its complement, or at both directions, spends no further risk.
 
 
 def advantage(*scores, confidence: float, independent: bool = False) -> LowerBound:
-    """Membership advantage: sup_E P(E) - Q(E), the total variation, is at least p - s.
+    """The membership advantage sup_E P(E) - Q(E), the total variation, is at least p - s.
 
     Args:
         *scores: four vectors, see above.
@@ -96,8 +96,8 @@ def epsilon_at(
 def gaussian_mu(*scores, confidence: float, independent: bool = False) -> LowerBound:
     """μ of Gaussian DP: Φ⁻¹(P(E)) - Φ⁻¹(Q(E)) ≤ μ for every event, so μ ≥ Φ⁻¹(p) - Φ⁻¹(s).
 
-    Between N(μ, 1) and N(0, 1) every threshold attains equality: nothing is lost but the width of
-    the two limits. Guarantee: no μ'-GDP claim with μ' below the value is true. Dong, Roth, Su 2022.
+    Between N(μ, 1) and N(0, 1) every threshold attains equality: only the width of the two limits
+    is lost. Guarantee: no μ'-GDP claim with μ' below the value is true. Dong, Roth, Su 2022.
 
     Args:
         *scores, confidence, independent: as in `advantage`.
@@ -106,7 +106,7 @@ def gaussian_mu(*scores, confidence: float, independent: bool = False) -> LowerB
 
 
 def renyi_of_mu(bound: LowerBound, order: float) -> LowerBound:
-    """R_q ≥ q μ²/2 from a lower bound on μ, for a pair known to be Gaussian with one covariance.
+    """The bound R_q ≥ q μ²/2 from one on μ, for a pair that is Gaussian with one covariance.
 
     Guarantee: refutes "R_q ≤ ε because the pair is √(2ε/q)-GDP" for any pair; a bound on the
     divergence itself only where the law is Gaussian, as for linear losses.
@@ -207,8 +207,9 @@ def _judge(
 # --- many bins: simultaneous exact tails and the least divergence they allow ---------------------
 
 # Why it is sound. Part A fixes thresholds t₁ > … > t_m, that is m + 1 bins. On part B each tail
-# probability P(score > t_j) is at least L_j and Q(score > t_j) at most U_j, each but for a
-# probability α/(2m) (Clopper-Pearson); by the union bound all 2m hold with probability 1 - α. Data
+# probability P(score > t_j) is at least L_j and Q(score > t_j) at most U_j, where each statement
+# fails with probability at most α/(2m) (Clopper-Pearson); by the union bound all 2m hold with
+# probability 1 - α. Data
 # processing to the bins leaves the convex programme
 #
 #    minimise  Σ_i p_i^q s_i^{1-q}   over p, s ≥ 0, Σp = Σs = 1, with tails P_j ≥ L_j and S_j ≤ U_j,
@@ -264,7 +265,7 @@ def majorant(low, high) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add(kept: list[tuple[float, float]], point: tuple[float, float]) -> None:
-    """Append a point, once those that it leaves on or below a chord are gone."""
+    """Append a point, after removing the earlier points that then lie on or below a chord."""
     while len(kept) > 1:
         (x, y), (x_last, y_last) = kept[-2], kept[-1]
         if (y_last - y) * (point[0] - x) > (point[1] - y) * (x_last - x):
@@ -300,7 +301,7 @@ class _Choice(NamedTuple):
 
 
 def choose_bins(seen: tails.View, order: float, confidence: float, numbers) -> np.ndarray:
-    """Which thresholds: the best of each number of them, and of these the best, all on part A."""
+    """The best thresholds by part A: the best set of each size, and then the best of these sets."""
     choices = [_choose_number(seen, order, confidence, number) for number in numbers]
     return max(choices, key=lambda choice: choice.promise).chosen
 
@@ -445,7 +446,7 @@ def _log_risk(confidence: float) -> float:
 
 
 def fit_critic(seen: tails.View, order: float, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """(which thresholds, g on each step): part A's log-ratio, clipped as promises the best bound.
+    """(which thresholds, g on each step): part A's log-ratio, with the clip that promises most.
 
     The log-ratio is that of the concave majorant of part A's tails, one pseudo-seed kept back in
     the present arm and one added in the absent arm. g is at most 0.
@@ -471,7 +472,7 @@ def steps(fractions) -> np.ndarray:
 
 # --- an estimate that is not a bound: nothing below may refute or support a claim ----------------
 
-# A Gaussian fit is wrong by as much as the law is not Gaussian; it comes without a confidence.
+# A Gaussian fit is wrong wherever the law is not Gaussian, and it has no confidence.
 
 
 def estimated_renyi_gaussian_fit(present, absent, *, order: float) -> float:

@@ -1,4 +1,4 @@
-"""Claims that samples can refute: plain numbers from anyone's mechanism, or a certificate's.
+"""Claims that samples can refute: the numbers of a certificate or of any other mechanism.
 
 Every claim is about the two laws that an audit samples, P where the record was present and Q where
 it was absent. A `Gate` is one bound that may refute a claim, and how its number reads in the
@@ -20,7 +20,7 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 from dd_jax.plans import Certificate
 
-# In place of a required argument, so that its absence is refused in words.
+# Default of a required argument: a missing one is then refused with a message that names it.
 _MISSING: Any = None
 # A claim that is linear in the order is judged here if it is stated for a higher order.
 _JUDGED_ORDER = 2.0
@@ -85,7 +85,7 @@ class NumericClaim(Claim, ABC):
     Attributes:
         claimed: the claimed number. unit: what it counts.
         name: what the claim is about, as reports print it.
-        from_certificate: whether `of_certificate` made it. Only then reports say "certified".
+        from_certificate: whether `of_certificate` made it; reports say "certified" only then.
     """
 
     most: ClassVar[float] = math.inf
@@ -118,9 +118,9 @@ class NumericClaim(Claim, ABC):
 
     @abstractmethod
     def gates(self) -> dict[str, Gate]:
-        """The gates that are sound for it, the one that sees most first.
+        """The gates that are sound for this claim, the most powerful first.
 
-        No gate is listed for a claim that does not imply its ceiling.
+        A gate is listed only if the claim implies the ceiling that it tests.
         """
 
 
@@ -146,9 +146,9 @@ class RenyiClaim(NumericClaim):
 
     def _stated(self):
         if self.order is None:
-            raise InputError("a Rényi claim needs its order; give order=2, say, with the eps.")
+            raise InputError("a Rényi claim needs an order; give for example order=2 with the eps.")
         if self.eps is None:
-            raise InputError("a Rényi claim needs its number; give eps=0.1, say, with the order.")
+            raise InputError("a Rényi claim needs eps; give for example eps=0.1 with the order.")
         tails.renyi_order(self.order)
         _check_mu(self.mu)
         unit = f"Rényi divergence of order {self.order:g}"
@@ -170,7 +170,7 @@ class RenyiClaim(NumericClaim):
 
 @dataclass(frozen=True)
 class GaussianClaim(NumericClaim):
-    """μ-Gaussian DP: telling P from Q is as hard as telling N(0, 1) from N(μ, 1), or harder."""
+    """μ-Gaussian DP: telling P from Q is at least as hard as telling N(0, 1) from N(μ, 1)."""
 
     mu: float
     name: str = field(default="Gaussian DP", kw_only=True)
@@ -212,7 +212,7 @@ class ApproximateClaim(NumericClaim):
 
 @dataclass(frozen=True)
 class AdvantageClaim(NumericClaim):
-    """P(E) - Q(E) ≤ bound for every event E: what any membership test can gain on guessing."""
+    """P(E) - Q(E) ≤ bound for every event E: what a membership test can gain over guessing."""
 
     most: ClassVar[float] = 1.0
     bound: float
@@ -239,11 +239,11 @@ def claim_list(claims: NumericClaim | Sequence[NumericClaim]) -> tuple[NumericCl
     for claim in found:
         if isinstance(claim, Certificate):
             raise InputError(
-                "a certificate makes several claims; say which with audit.of_certificate."
+                "a certificate makes several claims; choose one with audit.of_certificate."
             )
         if not isinstance(claim, NumericClaim):
             raise InputError(
-                f"{claim!r} is no claim: it names no order, delta or advantage; "
+                f"{claim!r} is not a claim, because it has no order, delta or advantage; "
                 f"give for example RenyiClaim(order=2, eps=0.1)."
             )
     return found
@@ -257,10 +257,11 @@ def gates_for(
     `independent` says that the arms are independent of each other, for gates that can use it.
 
     Raises:
-        InputError: a name that is no gate's, or none that says anything about this claim.
+        InputError: a name that is not the name of a gate, or only gates that cannot judge this
+            claim.
     """
     if isinstance(names, str):
-        raise InputError(f"gates = {names!r} is one word; give a list of names, [{names!r}].")
+        raise InputError(f"gates = {names!r} is a single name; give a list of names, [{names!r}].")
     unknown = [name for name in names or () if name not in GATES]
     if unknown:
         raise InputError(
@@ -288,8 +289,8 @@ def _with_independent_arms(gate: Gate) -> Gate:
 # --- what a certificate claims --------------------------------------------------------------------
 
 
-# Its name in reports, the field of its ε, the field of the smaller ε at the very request, and the
-# field that holds a μ where it is proved as Gaussian DP.
+# For each statement: its name in reports, the field of its ε, the field of the smaller ε at that
+# request alone, and the field that holds μ where the statement is proved as Gaussian DP.
 _STATEMENTS = {
     "dp": ("privacy of one release", "eps_dp", "eps_dp_request", "mu_dp"),
     "dp-joint": ("privacy of {} releases together", "eps_dp_joint", "eps_dp_joint", "mu_dp"),
@@ -317,13 +318,14 @@ def of_certificate(
     | "advantage" | the same | advantage_bound |
 
     A non-convex certificate for p = 0 bounds the divergence from the Gibbs law, one-sided, and not
-    that between neighbours: a Rényi test of two neighbouring arms would refute it where it is
-    true. What it implies for the two arms is an advantage (`thm:soundness`), and that is the claim.
+    the divergence between neighbours: a Rényi test of two neighbouring arms would refute it where
+    it is true. It implies a bound on the advantage (the soundness theorem, `thm:soundness`), which
+    is the claim that is made.
 
     Args:
         certificate: see `Plan.certificate`.
         which: the row of the table.
-        at_request: the smaller number that holds at the certificate's very request, where the
+        at_request: use the smaller number that holds at the certificate's own request, where the
             certificate has one (eps_dp_request, eps_dd_request).
     """
     if not isinstance(certificate, Certificate):
@@ -338,8 +340,8 @@ def of_certificate(
     seen = certificate.adaptivity > 0
     if which == "deletion" and at_request and seen:
         raise InputError(
-            "eps_dd_request counts the releases that were seen; ask for which='deletion-adaptive', "
-            "or for a certificate with adaptivity=0."
+            "eps_dd_request counts the releases that were seen; give which='deletion-adaptive', "
+            "or a certificate with adaptivity=0."
         )
     name, number, number_at_request, proof = _STATEMENTS[which]
     if which == "dp" and seen:
@@ -347,7 +349,8 @@ def of_certificate(
     eps = getattr(certificate, number_at_request if at_request else number)
     neighbours = which.startswith("dp") or (which == "deletion-adaptive" and seen)
     if certificate.plan.kind == "nonconvex" and not neighbours:
-        # `thm:soundness` at this ε, or the run sum's advantage, which holds for any requester.
+        # The soundness theorem at this ε, or the advantage of the sum over the whole run, which
+        # holds for every requester: both are true, so the smaller one is claimed.
         sound = float(inference.advantage_soundness(certificate.order, eps))
         bound = min(sound, certificate.advantage_bound)
         return AdvantageClaim(bound, name="deletion, from the Gibbs law", from_certificate=True)

@@ -1,15 +1,15 @@
 """Controls: broken curators that the audit must flag, and nulls that it must not.
 
-Where they are run: Noisy-GD with the linear loss, whose certificates are attained. Eleven records
-on the line: one target, ±R in the two worlds, and ten that balance to zero. From a fixed start the
-optimal certificate is the exact truth and not only a bound, so that a mistake that costs a little
-privacy is out of bounds, and the law of every release is a known Gaussian. All settings take the
-same numbers of steps and requests and differ in traced numbers alone: the correct curator is
-compiled once for all of them.
+They run Noisy-GD with the linear loss, whose certificates are attained, on eleven records on the
+line: one target, ±R in the two worlds, and ten records that balance to zero. From a fixed start the
+optimal certificate is the exact value and not only a bound, so a mistake that costs even a little
+privacy exceeds it, and the law of every release is a known Gaussian. All settings take the same
+numbers of steps and requests and differ only in traced numbers: the correct curator is compiled
+once for all of them.
 
-A mistake that breaks a guarantee is judged against the certificate itself. One that only changes
-the law (and may even add noise) is judged against the exact law, where a certificate would hide it.
-Seeds were chosen for a power near one at a risk of 1e-5. `run_controls` judges each mutant of
+A mistake that breaks a guarantee is judged against the certificate. A mistake that only changes the
+law (and may even add noise) is judged against the exact law, because a certificate would hide it.
+The seeds were chosen for a power near one at a risk of 1e-5. `run_controls` judges each mutant of
 `CONTROLS`, and the correct curator in the same setting by the same gate, and replays both to see
 how often each is flagged.
 """
@@ -74,7 +74,7 @@ Maker = Callable[[Problem, Schedule], Mechanism]
 
 
 class Law(NamedTuple):
-    """Two Gaussian laws on the line, stated exactly: means so far apart, and one variance."""
+    """Two Gaussian laws on the line, stated exactly: the distance of their means, one variance."""
 
     mean_difference: float
     variance: float
@@ -92,7 +92,7 @@ class ControlSetting:
         seen: the releases that the observer is given; 0 is the learned model.
         target: R, the target's size; beyond 1 it is clipped.
         random_start: whether learning starts from the plan's Gaussian and not from 0.
-        same_record: whether both worlds hold the same record: a null.
+        same_record: whether both worlds hold the same record, which makes the setting a null.
     """
 
     rate: float = 0.5
@@ -158,7 +158,7 @@ class ControlSetting:
         other = self.target if self.same_record else -self.target
         neighbour = replacement([TARGET_ROW], jnp.full((1, 1), other, jnp.float32))
         numbers = tuple(jnp.float32(number) for number in Schedule.of(self.plan)[:3])
-        # Whole chunks, so that nothing is compiled anew for another number of seeds.
+        # Whole chunks, so that nothing is compiled again for another number of seeds.
         padded = CHUNK * math.ceil(seeds / CHUNK)
         worlds = (database, neighbour)
         pair = two_worlds(_run(make), key, padded, *worlds, numbers, chunk=CHUNK, mesh=mesh)
@@ -191,7 +191,7 @@ class Control:
     """One mistake, the setting in which it shows, and the gate that catches it.
 
     Attributes:
-        name: of the mistake, or of the null.
+        name: the name of the mistake, or of the null.
         broken: what is broken, in a sentence.
         setting: where both curators are run.
         gate: a gate of `dd_jax.audit.claims`, or "gaussian_law".
@@ -489,7 +489,8 @@ def run_controls(
         confidence: of the whole table.
         replays: how many independent audits `power` and `false_alarms` are counted over; the first
             of them gives `flagged`.
-        mesh: devices that share the seeds; rows are not split, as mutants use them as they like.
+        mesh: devices that share the seeds; rows are not split, because a mutant may use them in
+            any way.
         progress: called with (controls done, controls) after each.
 
     Raises:
@@ -498,7 +499,7 @@ def run_controls(
     wanted = list(CONTROLS) if names is None else list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in CONTROLS]
     if unknown or not wanted:
-        what = f"{unknown[0]!r} is no control" if unknown else "no control is named"
+        what = f"{unknown[0]!r} is not a control" if unknown else "names is empty"
         raise InputError(f"{what}; choose from {'; '.join(CONTROLS)}.")
     check_confidence(confidence)
     checks.whole("replays", replays, least=1)
@@ -517,7 +518,7 @@ def run_controls(
             arms = zip(*cut, strict=True)
             return [judge(control, Pair(*each_world), statement, each) for each_world in arms]
 
-        # A control's numbers do not depend on which others are run beside it.
+        # A control's numbers do not depend on which others are run.
         control_key = jax.random.fold_in(key, list(CONTROLS).index(name))
         correct_key, mutant_key = jax.random.split(control_key)
         correct = replay(correct_key, noisy_gd.mechanism, control.correct_statement())

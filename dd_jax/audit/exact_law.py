@@ -1,8 +1,8 @@
 """The exact law as a null hypothesis: are two samples N(m, Σ) and N(m + Δ, Σ), as stated?
 
-Where the law is known (linear losses, ridge with a replaced label) it can be tested itself, which
-sees more than any bound: both too much and too little noise, shift or spread. Assumes independent
-seeds in independent arms. Host-side, no JAX.
+Where the law is known (linear losses, ridge with a replaced label) the law itself can be tested,
+which sees more than any bound: noise, shift or spread that is too large or too small. It assumes
+independent seeds in independent arms. Host-side, no JAX.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,9 @@ from dd_jax.audit import tails
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 
-# Beyond the first the series of the noncentral χ² fail one after another, while the normal
-# approximation is right to seven digits; beyond the second float64 loses the noise in the shift.
+# Noncentralities. Beyond the first, SciPy's series for the noncentral χ² give no number, while the
+# normal approximation is right to seven digits; beyond the second, float64 loses the noise in the
+# shift.
 _LARGE = 1e6
 _LARGEST = 1e24
 
@@ -74,7 +75,7 @@ def gaussian_law(present, absent, mean_difference, variance, *, confidence: floa
         for arm in (first, second)
     )
     p_values = [p_shift, p_present, p_absent] + ([p_direction] if directed else [])
-    # Written so that a p-value that is no number refutes.
+    # Written as "not all are large" so that a p-value of NaN refutes.
     stands = np.all(np.array(p_values) >= (1 - confidence) / len(p_values))
     refuted = not bool(stands)
     return LawTest(refuted, p_shift, p_direction, p_present, p_absent, confidence, seeds)
@@ -86,7 +87,7 @@ def _p_central(value, freedom: int) -> float:
 
 
 def _p_shift(value, dim: int, noncentrality) -> float:
-    """Twice the smaller tail of the noncentral χ², by a normal variable where that one is far."""
+    """Twice the smaller tail of the noncentral χ²; by a normal variable if the shift is large."""
     if not noncentrality <= _LARGEST:
         raise InputError(
             "the stated shift is too many standard deviations for float64 to hold the noise; "
@@ -134,7 +135,7 @@ def _whitener(variance, dim: int):
         root = np.linalg.cholesky(variance)
     except np.linalg.LinAlgError:
         raise InputError(
-            "variance is no positive definite matrix; give a covariance with eigenvalues > 0."
+            "variance is not a positive definite matrix; give a covariance with eigenvalues > 0."
         ) from None
     return lambda rows: np.linalg.solve(root, rows.T).T
 

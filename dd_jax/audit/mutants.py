@@ -1,7 +1,7 @@
 """Curators that are broken in one place each: what an audit has to catch.
 
-Every one is Noisy-GD for a problem and a schedule (`dd_jax.noisy_gd.mechanism`) but for the mistake
-that its name says, and each mistake has been made in public code or is easily made. They give no
+Each is Noisy-GD for a problem and a schedule (`dd_jax.noisy_gd.mechanism`) with the one mistake
+that its name says; each mistake has been made in public code or is easily made. They give no
 guarantee.
 """
 
@@ -17,7 +17,7 @@ from dd_jax.erm import Problem
 from dd_jax.noisy_gd import Schedule
 from dd_jax.types import Mechanism
 
-# Problems need a regulariser; this one moves nothing.
+# A problem must have λ > 0; this value is too small to change any model.
 _NO_REGULARISER = float(np.finfo(np.float32).tiny)
 
 
@@ -30,8 +30,8 @@ def half_noise(problem: Problem, schedule: Schedule) -> Mechanism:
 def half_sensitivity(problem: Problem, schedule: Schedule) -> Mechanism:
     """Calibrated to the sensitivity L/n in place of 2L/n: a quarter of the noise that is needed.
 
-    σ² grows with the square of the sensitivity (`convex.least_noise`). L/n is right
-    where a record is added or removed, not where it is replaced.
+    The variance σ² grows with the square of the sensitivity (`convex.least_noise`). The value L/n
+    is right where a record is added or removed, not where it is replaced.
     """
     quartered = schedule._replace(noise_variance=schedule.noise_variance / 4)
     return noisy_gd.mechanism(problem, quartered)
@@ -92,7 +92,7 @@ def constant_key(problem: Problem, schedule: Schedule) -> Mechanism:
 def same_key_every_request(problem: Problem, schedule: Schedule) -> Mechanism:
     """Learns with a key, keeps it, and serves every request with it.
 
-    Of two releases one then gives the noise away and the other the model that it hid.
+    Two releases together then reveal the noise and the model that it hid.
     """
     start = _start(problem, schedule)
 
@@ -136,10 +136,10 @@ def stale_database(problem: Problem, schedule: Schedule) -> Mechanism:
 
 
 def secret_state(problem: Problem, schedule: Schedule) -> Mechanism:
-    """Publishes models with fresh noise but goes on from the model without it.
+    """Publishes models with fresh noise but continues from the model without noise.
 
-    The noise has the variance that Noisy-GD reaches by its first deletion, so that this one release
-    is as private as claimed; those that follow average the noise out.
+    The noise has the variance that Noisy-GD reaches by its first deletion, so the first release is
+    as private as claimed; the releases after it average the noise out.
     """
     quiet = noisy_gd.mechanism(problem, schedule._replace(noise_variance=0.0, init_variance=0.0))
     contraction = (1 - problem.l2 * schedule.step_size) ** 2
@@ -157,13 +157,16 @@ def secret_state(problem: Problem, schedule: Schedule) -> Mechanism:
 
 
 def _publish_first(key: Array, state: tuple) -> PyTree:
-    """The model, of a state that keeps something beside it."""
+    """The model alone, from a state that also keeps something else."""
     del key
     return state[0]
 
 
 def _curator(problem: Problem, schedule: Schedule, run) -> Mechanism:
-    """`dfn:noisy_gd_unlrn` with another run: `(key, params, database, num_steps) -> params`."""
+    """Noisy-GD's learning and deletion (`dfn:noisy_gd_unlrn`) with another run.
+
+    The run is `(key, params, database, num_steps) -> params`.
+    """
     start = _start(problem, schedule)
 
     def learn(key, database):

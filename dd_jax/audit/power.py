@@ -1,16 +1,16 @@
 """What the audit's bounds can show, and how often they are wrong: power and calibration.
 
-`detectable` is the least truth that a claim's violation must reach to be seen. The reference pair
-is N(μ, 1) and N(0, 1) with the likelihood ratio for a score: μ-GDP's worst case. The choices are
-those that the bound itself makes on a few draws of part A from fixed seeds, and the power is the
-mean over them. Given a choice, the power of one event is an exact sum over the two binomials; that
-of one event with independent arms, of many bins and of the critic is normal, with the bound at the
-expected counts for its mean and its first-order spread.
+`detectable` is the least true value at which the violation of a claim is seen. The reference pair
+is N(μ, 1) and N(0, 1) with the likelihood ratio as the score: the worst case of μ-GDP. The bound
+chooses its event, bins or critic on a few draws of part A from fixed seeds, and the power is the
+mean over these choices. Given a choice, the power of one event is an exact sum over the two
+binomials. For one event with independent arms, for many bins and for the critic it is a normal
+probability: the mean is the bound at the expected counts, and the spread is that of first order.
 
 `coverage` and `table` count how often each bound exceeds the truth on pairs of laws whose truth is
-known: a bound of confidence 0.95 may in at most 5% of replays, whatever the law. Here on equal
-laws, on Gaussian shifts seen through a heavy-tailed score, and on laws of a few atoms, where scores
-tie. Host-side, no JAX; every draw follows from the seed given.
+known: a bound of confidence 0.95 may do so in at most 5% of replays, whatever the law. The pairs
+are equal laws, Gaussian shifts seen through a heavy-tailed score, and laws of a few atoms, where
+scores tie. Host-side, no JAX; every draw follows from the given seed.
 """
 
 import functools
@@ -252,8 +252,9 @@ def _event_chance(value, claim, rates, sizes, confidence, independent: bool) -> 
 def refutation_probability(value, claim: float, rates, seeds: int, confidence: float) -> float:
     """P[f(p, s) > claim] for Clopper-Pearson limits of an event with these probabilities.
 
-    For each count of the absent arm, s is fixed and f grows with p, so the claim falls from some
-    count of the present arm on: that where P[Bin(n, p') ≥ count] < α/2, f(p', s) = claim.
+    For each count of the absent arm, s is fixed and f grows with p, so the claim is refuted from
+    some count of the present arm on: from the first count with P[Bin(n, p') ≥ count] < α/2, where
+    p' solves f(p', s) = claim.
 
     Args:
         value: f.
@@ -424,7 +425,7 @@ class Row:
 
     @property
     def sound(self) -> bool:
-        """Whether the rate may be α or less: its interval is not wholly above."""
+        """Whether a rate of α or less is possible: the interval does not lie wholly above α."""
         return self.false_alarms.low <= self.allowed
 
     def to_dict(self) -> dict[str, Any]:
@@ -448,7 +449,7 @@ def table(
         seeds: per arm of one audit, half to choose on and half to judge on.
         confidence: 1 - α of each bound.
         seed: of the draws.
-        say: told how far it is.
+        say: called with a line of progress.
     """
     check_confidence(confidence)
     checks.whole("seeds", seeds, least=4)
@@ -488,7 +489,7 @@ def _replay(method, pair, sizes, confidence, seed) -> tuple[float, np.ndarray]:
 
 
 def _count_alarms(values: np.ndarray, truth: float) -> int:
-    """Rounding alone is no false alarm; a value that is no number, or infinite, is one."""
+    """How many values exceed the truth by more than rounding; NaN and infinity are counted too."""
     return int(np.sum(~(np.isfinite(values) & (values <= truth * (1 + 1e-9)))))
 
 

@@ -1,14 +1,13 @@
 """Samples for an audit or an attack: what is seen of interactions in two neighbouring worlds.
 
-`one_run` serves one interaction, cuts what its observer holds and says whether the record was
-deleted; `two_worlds` does it over seeds on a database 𝒟 and on its neighbour. An audit sees nothing
-of a mechanism but the two pytrees that come of it, with a leading seed axis; any other program may
-make its own.
+`one_run` runs one interaction, cuts out what its observer holds and says whether the record was
+deleted; `two_worlds` does this over seeds on a database 𝒟 and on its neighbour. An audit sees only
+the two pytrees of outputs, with a leading seed axis; any other program may make them.
 
-Whoever plays the adversary of the paper's threat model (`sec:deletion_vs_unlearn`) holds a
-`PostDeletionView`, which can be cut only from the transcript of one interaction, at the request
-that deletes the target's row. A mistake is refused; whoever forges a transcript (`_replace`) or
-reaches into Python's own machinery is out of scope.
+The adversary of the paper's threat model (`sec:deletion_vs_unlearn`, deletion against unlearning)
+holds a `PostDeletionView`, which can be cut only from the transcript of one interaction, at the
+request that deletes the target's row. Mistakes are refused; a forged transcript (`_replace`) or a
+use of Python's private attributes is out of scope.
 """
 
 import functools
@@ -49,7 +48,7 @@ class PostDeletionView:
 
     Attributes:
         releases: the releases from request i on, leaves with that leading axis.
-        deleted: whether request i did replace the target's row. Where it did not, the releases are
+        deleted: whether request i replaced the target's row. Where it did not, the releases are
             blank (zeros), as a masked observation is.
     """
 
@@ -68,7 +67,10 @@ class PostDeletionView:
         object.__setattr__(self, "deleted", deleted)
 
     def __init_subclass__(cls, **options):
-        raise InputError("a PostDeletionView has no subclasses; one could carry more.")
+        raise InputError(
+            "a PostDeletionView has no subclasses, because one could carry more; "
+            "use the view that cut returns."
+        )
 
     def __setattr__(self, name, value):
         raise InputError(f"a PostDeletionView is read-only; {name} cannot be set.")
@@ -78,7 +80,7 @@ class PostDeletionView:
         """The view of an adversary interested in the record that `request` deletes from `row`.
 
         A request deletes a record when it writes the record's row, whatever it writes: in one of
-        two neighbouring worlds the replacement may well equal the record.
+        the two neighbouring worlds the replacement may equal the record.
 
         Args:
             transcript: what happened in one interaction.
@@ -88,8 +90,8 @@ class PostDeletionView:
 
         Raises:
             InputError: not the transcript of one interaction, no such request, not one row, or
-                (where values are known) a request that leaves the row alone: what came before the
-                deletion is not for the adversary.
+                (where values are known) a request that does not write the row: the adversary may
+                not see what came before the deletion.
         """
         if row is not None and jnp.ndim(row) != 0:
             raise InputError(f"row = {row!r}; give one row of the database, a whole number ≥ 0.")
@@ -140,7 +142,7 @@ def _check_cut(transcript: Transcript, request: int, rows) -> None:
 
 
 class KeptReleases(NamedTuple):
-    """Releases chosen by number, from before a deletion too: what an analyst holds.
+    """Releases chosen by number, also from before a deletion: what an analyst holds.
 
     Attributes:
         releases: leaves with a leading axis of releases; blank where `deleted` is false.
@@ -152,15 +154,15 @@ class KeptReleases(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One interaction and what is seen of it; built anew, from arrays, inside each run.
+    """One interaction and what is seen of it; built from arrays inside each run.
 
     Attributes:
         mechanism: the curator.
         requester: 𝒬, possibly the adversary's design; request `request` must delete the target.
         database: 𝒟_0.
         row: the target's row, or rows of a group; None where every request is empty.
-        request: i, the request that deletes the target; 0 where it stays, and traced if it is to,
-            which both need `kept`.
+        request: i, the request that deletes the target; 0 where the target stays. It may be traced.
+            Both 0 and a traced number need `kept`.
         num_requests: how many requests are served; at least i.
         observe: releases the requester is shown; their number is p.
         kept: numbers of the releases seen. None: those from the deletion on, a `PostDeletionView`.
@@ -233,20 +235,23 @@ def two_worlds(
     neighbours: Callable[..., Pair] = ensemble.neighbours,
     **options,
 ) -> Pair:
-    """The membership game of `thm:soundness`: `trial(key, database, *args)` in two worlds.
+    """The membership game of the soundness theorem (`thm:soundness`): a trial in two worlds.
 
-    `present` holds the answers on 𝒟, `absent` those on 𝒟 ∘ alternative, with independent coins.
+    `present` holds the answers of `trial(key, database, *args)` on 𝒟, `absent` those on
+    𝒟 ∘ alternative, with independent coins.
     For booleans `dd_jax.intervals.advantages` turns them into Adv with an exact interval.
 
     Args:
-        trial: see `one_run`; the same object for the same program, which is then compiled once.
+        trial: see `one_run`; give the same object for the same program, so that it is compiled
+            once.
         key: base key. seeds: per world.
         database: 𝒟. alternative: the edit that makes the neighbour.
-        *args: what else the trial is given.
-        in_double: the same trial for records in double precision. Answers that single precision is
-            too coarse for (see `too_coarse`) are then made again by it, and a `PrecisionNotice`
-            says so; without it they stand as they are.
-        neighbours: what runs the worlds: `dd.neighbours`, or one that keeps its chunks.
+        *args: further arguments of the trial.
+        in_double: the same trial for records in double precision. It makes those answers again for
+            which single precision is too coarse (see `too_coarse`), and a `PrecisionNotice` says
+            so; without it such answers stay as they are.
+        neighbours: the function that runs the worlds: `dd.neighbours`, or `sweeps.neighbours`,
+            which keeps its chunks.
         **options: for `neighbours`: chunk, mesh, progress.
 
     Raises:
@@ -255,7 +260,8 @@ def two_worlds(
     """
 
     def run(trial, database, alternative):
-        coins = jax.random.clone(key)  # the same in either precision; one of the runs is dropped
+        # The same coins in both precisions; at most one of the two runs is used.
+        coins = jax.random.clone(key)
         return neighbours(trial, coins, seeds, database, alternative, *args, **options)
 
     pair = run(trial, database, alternative)
@@ -334,7 +340,10 @@ def _trial(mechanism, make_requester, kept, observe, double=False):
 
 @functools.lru_cache(maxsize=64)
 def always(requester: Requester) -> Callable[[], Requester]:
-    """What makes this requester; the same object for the same one, for `Interaction`."""
+    """A function that returns this requester, for `Interaction`.
+
+    It is the same object for the same requester, so that the program is compiled once.
+    """
     return lambda: requester
 
 
@@ -362,8 +371,8 @@ def neighbouring_releases(
     Args:
         key: base key; the arms have independent coins.
         mechanism: the curator.
-        requester: 𝒬, the same in both arms. What it puts in the deleted record's place must not
-            depend on that record, or no deletion guarantee speaks of it.
+        requester: 𝒬, the same in both arms. The record that it writes in place of the deleted one
+            must not depend on that record; otherwise no deletion guarantee applies.
         database: 𝒟, the world in which the record is present.
         alternative: the replacement that makes the neighbour: the rows whose records are judged.
         num_requests: how many requests are served.
@@ -379,7 +388,7 @@ def neighbouring_releases(
 
     Raises:
         InputError: a record outside the domain, a request out of range, interactions in which the
-            request leaves the rows alone, or a mechanism that stays in single precision where its
+            request does not write the rows, or a mechanism that stays in single precision where its
             noise needs double.
     """
     check_database(database, mechanism)
@@ -402,9 +411,9 @@ def one_release(pair: Pair, number: int) -> Pair:
 
 # --- single precision, where it would spoil a check ---------------------------------------------
 
-# Samples are judged by how they spread. Where their standard deviation is within a hundred units in
+# Samples are judged by how they spread. Where their standard deviation is below a hundred units in
 # the last place of their size, rounding is part of what is seen: a sound bound may fail, or a leak
-# be rounded away.
+# may be rounded away.
 SAFE_ULPS = 100
 # Seeds that the spread is read from.
 LOOKED_AT = 256
@@ -418,8 +427,8 @@ def too_coarse(outputs: PyTree) -> bool:
     """Whether a single-precision output spreads by less than 100 units in its last place.
 
     Args:
-        outputs: leaves with a leading seed axis. Whole numbers and double precision are left out,
-            and numbers that are the same in every seed (see `stands_still`).
+        outputs: leaves with a leading seed axis. Not counted: whole numbers, double precision, and
+            numbers that are the same in every seed (see `stands_still`).
     """
 
     def coarse(leaf):
@@ -431,10 +440,10 @@ def too_coarse(outputs: PyTree) -> bool:
 
 
 def stands_still(outputs: PyTree) -> bool:
-    """Whether a single-precision output is the same in every seed, and no whole number (a code).
+    """Whether a single-precision output is the same in every seed and not a whole number (a code).
 
-    It has no noise, or noise so small that all of it was rounded away; only a run in double
-    precision can tell.
+    Such an output has no noise, or noise so small that all of it was rounded away; only a run in
+    double precision can tell which.
     """
     return any(np.any(~_moves(leaf) & (leaf[0] % 1 != 0)) for leaf in _singles(outputs))
 
@@ -468,8 +477,8 @@ def _cast(tree: PyTree, dtype) -> PyTree:
 def in_double(requester: Requester) -> Requester:
     """The requester in an interaction in double precision: it sees singles, its edits are doubles.
 
-    What it is shown is rounded, which is post-processing; what it asks for is unchanged. Numbers
-    that it makes itself are singles too, as they were when it was written.
+    What it sees is rounded, which is post-processing; its requests are unchanged. It computes in
+    single precision, as it was written to do.
     """
 
     def init(key):
@@ -498,8 +507,8 @@ def _resolved(pair: Pair, again: Callable[..., Pair], database, alternative: Edi
     answers = [arm.answer for arm in double]
     if too_coarse(answers):
         raise InputError(
-            "the mechanism makes numbers of float32 that are too coarse for its noise, whatever "
-            "its database holds; give its models and noise the type of the records."
+            "the mechanism's releases stay float32, which is too coarse for its noise, even when "
+            "its records are float64; give its models and noise the type of the records."
         )
     if not coarse and not moves_again(single, answers):
         return pair
@@ -561,7 +570,7 @@ def flatten(outputs: PyTree, name: str = "the outputs") -> np.ndarray:
     if wrong.size:
         raise InputError(
             f"{name} holds NaN or infinity in {wrong.size} of {seeds} seeds, first in seed "
-            f"{wrong[0]}; mend the mechanism, or release a finite code for such outputs."
+            f"{wrong[0]}; correct the mechanism, or release a finite code for such outputs."
         )
     return table
 
@@ -602,6 +611,6 @@ def check_seeds(seeds: int, share: float, confidence: float, tests: int) -> None
         enough = math.ceil(needed / (1 - share)) + 1
         raise InputError(
             f"{seeds} seeds per arm are too few for this confidence over {tests} "
-            f"test{'s' * (tests > 1)}: even arms that never overlap would show nothing; "
+            f"test{'s' * (tests > 1)}, so that even arms that never overlap would show nothing; "
             f"give at least {enough} seeds per arm."
         )

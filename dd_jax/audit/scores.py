@@ -24,7 +24,7 @@ Scorer = Callable[[np.ndarray], np.ndarray]
 
 
 class Score(NamedTuple):
-    """A way of ordering outputs by how much they speak for the record's presence.
+    """A way of ordering outputs by how strongly they suggest that the record was present.
 
     Attributes:
         name: as reports print it.

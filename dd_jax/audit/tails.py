@@ -2,8 +2,8 @@
 
 Every bound of the audit rests on events {score > t}. Thresholds are chosen on part A of the seeds;
 given part A they are fixed numbers, so the counts of part B are binomial and Clopper-Pearson limits
-hold exactly, for any law of the score, ties and atoms included. Nothing but `corners` assumes the
-two arms independent of each other: risks are added. Host-side, no JAX.
+hold exactly, for any law of the score, ties and atoms included. Only `corners` assumes that the two
+arms are independent of each other; everywhere else risks are added. Host-side, no JAX.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,12 @@ from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, lower_limit, upper_limit
 
 MOST_CANDIDATES = 256
-# Part A's best choice at a bare α is mostly the luckiest, far out in a tail, where part B then
-# shows little; at a much smaller risk it is one of which part A is sure.
+# The risk at which part A chooses, as a fraction of α. At α itself the best-looking threshold is
+# mostly a lucky one far out in a tail, where part B then shows little; at a much smaller risk part
+# A chooses a threshold of which it is sure.
 CAUTION = 1e-6
-# Divergences are logarithms divided by q - 1: closer to 1 their rounding would pass for a bound.
+# Divergences are logarithms divided by q - 1: at orders closer to 1 the rounding of the logarithm,
+# divided by q - 1, would look like a positive bound.
 LEAST_ORDER = 1 + 1e-6
 # The part of α spent on either side's outer limit, and the number of boxes (`corners`).
 OUTER = 1e-3
@@ -74,7 +76,7 @@ def fewest_seeds(confidence: float, cases: int = 1) -> int:
 
 
 def renyi_order(order: float) -> float:
-    """The order q of a Rényi bound, refused where rounding divided by q - 1 would count."""
+    """The order q of a Rényi bound; refused where rounding divided by q - 1 would be visible."""
     order = float(checks.order(order))
     if order < LEAST_ORDER:
         raise InputError(
@@ -92,7 +94,8 @@ def _scores(name: str, values) -> np.ndarray:
         raise InputError(f"{name} has shape {scores.shape}; give a vector with one score per seed.")
     if np.isnan(scores).any():
         raise InputError(
-            f"{name} has {int(np.isnan(scores).sum())} NaN scores; mend the mechanism or the score."
+            f"{name} has {int(np.isnan(scores).sum())} NaN scores; correct the mechanism or the "
+            f"score."
         )
     return scores
 
@@ -197,21 +200,21 @@ def corners(
     weights: tuple[float, float],
     confidence: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of boxes of which one holds (P(E), Q(E)) with probability at least 1 - α.
+    """(low, high) of boxes; with probability at least 1 - α one box holds (P(E), Q(E)).
 
-    Two Clopper-Pearson limits at α/2 each hold however the arms depend on each other, and pay for
-    it: to mislead, independent arms must be unlucky together. Here the two exact tests are added
-    up.
+    Two Clopper-Pearson limits at α/2 each hold however the arms depend on each other, and are wider
+    for it. Independent arms mislead only if both are unlucky together, so here the evidence of the
+    two exact tests is added.
 
     Why it is sound. For a hypothetical P(E) = a let z(a) = Φ⁻¹(1 - P[Bin(n, a) ≥ hits]) be the
     evidence that the truth is larger, and z'(b) the same for Q(E) = b being smaller. At the true
     (a, b) each is stochastically at most a standard normal (its p-value is at least uniform), and
-    so is w z + w' z' with w² + w'² = 1 if the arms are independent. Hence with probability 1 - α
-    the true (a, b) is where
+    so is w z + w' z' with w² + w'² = 1 if the arms are independent. So with probability 1 - α the
+    true (a, b) satisfies
 
         w z(a) + w' z'(b) ≤ Φ⁻¹(1 - α'),   z(a) ≤ Z,   z'(b) ≤ Z,
 
-    with Z spending a small part of α on either side and α' the rest. That region is covered by
+    where Z spends a small part of α on each side and α' is the rest. That region is covered by
     boxes [low, 1] × [0, high], whose corners are returned: a quantity that grows with P(E) and
     falls with Q(E) is at least its least value over the corners.
 
@@ -235,7 +238,7 @@ def corners(
 
 
 def best_weights(value: Callable, rates, trials) -> tuple[float, float]:
-    """The weights that lose least to first order: how far each arm's chance moves the value.
+    """The best weights to first order: by how much each arm's randomness moves the value.
 
     `rates` are guesses from part A; equal weights where the value does not move there.
     """

@@ -2,11 +2,11 @@
 
 `audit` splits its risk 1 - confidence evenly over scores × claims × gates × directions, so that the
 probability of refuting any true claim at all is at most that risk, and so is the probability that
-any of the lower bounds it prints is false. A claim that proves μ of Gaussian DP is judged through
-μ; its bound on μ is then read in the claim's unit, which is a bound on that quantity itself only
-for Gaussian laws, and is marked so. "Consistent" never means proved: beside it stands the smallest
-violation that the audit would have caught, and one that could not have noticed a threefold
-violation says so before anything else.
+any of the lower bounds it prints is false. A claim that states μ of Gaussian DP is judged through
+μ; the bound on μ is then converted to the claim's unit. The result bounds that quantity itself only
+for Gaussian laws, and it is marked. "Consistent" never means proved: a verdict also states the
+smallest violation that the audit would have caught, and an audit that could not have noticed a
+threefold violation says so first.
 """
 
 import functools
@@ -90,8 +90,8 @@ class Verdict(Finding):
     def blind(self) -> bool:
         """Whether a truth of three times the claim could have gone unnoticed.
 
-        Never where there is no such truth: for a claim of 0 or infinity, or a probability above
-        1/3.
+        Always false where no such truth exists: for a claim of 0 or infinity, or of a probability
+        above 1/3.
         """
         violation = VIOLATION * self.claim.claimed
         if self.refuted or not 0 < violation < self.claim.most:
@@ -203,7 +203,7 @@ class Report:
 
     @property
     def consistent(self) -> bool:
-        """Whether none is."""
+        """Whether no claim is refuted."""
         return not self.refuted
 
     def to_json(self) -> str:
@@ -324,7 +324,7 @@ def _test(gate: Gate, direction: str, score: Score, values, confidence, power) -
         score=score.name,
         gate=gate.name,
         direction=direction,
-        refuted=not found.value <= gate.claimed,  # a bound that is no number is no acquittal
+        refuted=not found.value <= gate.claimed,  # so that a bound of NaN refutes
         lower_bound=gate.in_claims_unit(found),
         detectable=None if np.isinf(caught) else caught,
         through_mu=gate.name == "gaussian_mu" and gate.route != "",

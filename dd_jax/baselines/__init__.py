@@ -1,9 +1,9 @@
-"""The systems that the paper is compared with (`tab:comparision`), each behind one interface.
+"""The systems that the paper is compared with (table `tab:comparision`), with one interface.
 
-One file per system: `system(...)` builds it, `calibrate(...)` chooses its numbers from a target
-(ε, δ), `guarantee` is its claim. `base` holds what all share, `k_means` and `newton` what the
-clusterings and the Newton steps do. A new system is a file here, a name below, a row of the table
-in tests/baselines, and an entry of the comparison.
+There is one file per system: `system(...)` builds it, `calibrate(...)` chooses its numbers for a
+target (ε, δ), and `guarantee` is its claim. `base` holds what all systems share, `k_means` what the
+clusterings share, and `newton` what the Newton-step systems share. A new system is a file here, a
+name below, a row of the table in tests/baselines, and an entry of the comparison.
 """
 
 from dd_jax.baselines import (

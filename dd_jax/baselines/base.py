@@ -1,7 +1,7 @@
 """What all systems of the comparison share: claim, cost meter, calibration checks, steps.
 
-A `System` is a `Mechanism` whose learn and delete also say what they cost. `mechanism` forgets the
-cost; `metered` publishes it beside every release, so that a transcript holds the cost per request.
+A `System` is a `Mechanism` whose learn and delete also say what they cost. `mechanism` drops the
+cost; `metered` publishes it with every release, so that a transcript holds the cost per request.
 """
 
 import math
@@ -40,7 +40,7 @@ VALUE_AT_ZERO = {"logistic": math.log(2)}
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a system's authors claim for it, as data. A claim, not a finding.
+    """What a system's authors claim for it, as data: a claim, not a finding.
 
     Attributes:
         notion: what is compared with what: "data-deletion", "exact unlearning",
@@ -52,7 +52,7 @@ class Guarantee:
         delta: δ of an (ε, δ) claim, else None.
         order: Rényi order q of a Rényi claim, else None.
         private: whether records that stay have differential privacy too, in words.
-        adaptive: what is said of adaptive requests, in words.
+        adaptive: what the authors claim for adaptive requests, in words.
     """
 
     notion: str
@@ -74,7 +74,7 @@ class Cost(NamedTuple):
             with all centroids).
         hessians: Hessian evaluations of single records.
         solves: factorisations or solutions of a system of d unknowns, or of one per edited record.
-        retrained: 1 if everything was trained anew from its start (a deal into shards or leaves may
+        retrained: 1 if everything was retrained from its start (a deal into shards or leaves may
             stay), else 0; where only a part is redone, `gradients` tells how large it was.
     """
 
@@ -103,7 +103,7 @@ def cost(
 
 
 def nothing(state: Any) -> PyTree:
-    """What a system keeps secret that carries its release alone."""
+    """The secret part of a system that carries only its release: nothing."""
     del state
     return ()
 
@@ -204,8 +204,8 @@ def replaced(database: PyTree, edit: Edit) -> Replaced:
 def label_of(loss: Loss) -> Callable[[Array, Array], Array]:
     """The labels that a model of this loss gives to rows, `(model, features) -> labels`.
 
-    By the sign of a single score, the number of the largest of several; an intercept is the model's
-    last row. A loss whose scores are not known is taken to be linear.
+    The label is the sign of a single score, or the number of the largest of several scores; an
+    intercept is the model's last row. A loss whose scores are not known is taken to be linear.
     """
     scores = loss.scores
     if scores is None or (scores.num_scores is None and not scores.intercept):
@@ -265,9 +265,11 @@ class Constants:
 
     @classmethod
     def of_problem(cls, problem, radius: float | None = None) -> "Constants":
-        """m = λ, S = β + λ, G = L + λR, G₀ = L; R = L/λ unless given, which moves no optimum.
+        """The constants m = λ, S = β + λ, G = L + λR and G₀ = L of a regularised problem.
 
-        (λ/2)‖θ*‖² ≤ ℒ(0) bounds the minimiser where the loss is known at 0: log 2 if logistic.
+        The radius is R = L/λ unless given: the minimiser lies in that ball, so the projection does
+        not move it. Where the loss at 0 is known (log 2 for the logistic loss), (λ/2)‖θ*‖² ≤ ℒ(0)
+        bounds the minimiser more tightly.
 
         Assumes: a convex, L-Lipschitz (or clipped single-index), β-smooth loss.
 
@@ -290,7 +292,7 @@ class Constants:
         )
 
     def check_covers(self, problem) -> None:
-        """Refuse a problem that these constants are not true of.
+        """Refuse a problem for which these constants do not hold.
 
         Raises:
             CertificateRefused: m above λ, or S, G or G₀ below what the problem has on the ball.
@@ -304,8 +306,8 @@ class Constants:
             or self.record_lipschitz * spare < true.record_lipschitz
         ):
             raise CertificateRefused(
-                "the calibration was made for another problem: its constants are not true of this "
-                "one; calibrate with Constants.of_problem(problem)."
+                "the calibration was made for another problem, and its constants do not hold for "
+                "this one; calibrate with Constants.of_problem(problem)."
             )
 
     @property
@@ -351,7 +353,7 @@ def require_float32_noise(deviation: float, reach: float, remedy: str) -> None:
 
 
 def check_planned(database, n: int) -> None:
-    """Refuse a database of another size than the noise was made for (static, so jit is no veil)."""
+    """Refuse a database of another size than the noise was made for (a static size under jit)."""
     found = num_records(database)
     if found != n:
         raise CertificateRefused(
@@ -392,7 +394,7 @@ def projected_step(params: PyTree, slope: PyTree, *, step_size, radius) -> PyTre
 def descend(
     params: PyTree, database: PyTree, problem: Problem, *, step_size, radius, num_steps: int
 ) -> PyTree:
-    """K steps θ ← P(θ - η ∇ℒ_𝒟(θ)) without noise; n K gradients of single records."""
+    """The model after K steps θ ← P(θ - η ∇ℒ_𝒟(θ)) without noise: n K gradients of records."""
 
     def body(_, params):
         slope = gradient(problem, params, database)

@@ -2,7 +2,7 @@
 
 The model minimises L_b(w) = Σ ℓ(w; x) + (nλ/2)‖w‖² + ⟨b, w⟩ with a secret b ~ N(0, σ²I). A request
 takes one Newton step; what the step leaves of the gradient is bounded and added up, and once the
-sum exceeds the budget everything is trained anew with a fresh b.
+sum exceeds the budget everything is retrained with a fresh b.
 
 Edits are replacements at fixed n, so nλ stays and the published change ∇ℓ(removed) + λw becomes
 Δ = Σ ∇ℓ(w; old) - Σ ∇ℓ(w; new); a null record makes the second sum zero.
@@ -48,8 +48,8 @@ class RemovalState(NamedTuple):
 def budget(noise: float, epsilon: float, delta: float) -> float:
     """The residual norm σε/√(2 log(1.5/δ)) that b of deviation σ hides (Guo et al. 2019, Thm 3).
 
-    The classical Gaussian mechanism behind it is false for large ε, so the exact δ of a Gaussian
-    shift by the whole budget is held to the target.
+    The classical Gaussian mechanism behind it does not hold for large ε, so the exact δ of a
+    Gaussian shift by the whole budget is compared with the target.
 
     Raises:
         CertificateRefused: the exact δ exceeds the target.
@@ -64,7 +64,7 @@ def budget(noise: float, epsilon: float, delta: float) -> float:
 
 
 def worst_residual(problem: Problem, n: int, edits_per_request: int = 1) -> float:
-    """4γ'R³L²r²/(λ²n): no request of r replacements leaves more (Guo et al. 2019, Thm 1).
+    """The residual 4γ'R³L²r²/(λ²n), the most that r replacements leave (Guo et al. 2019, Thm 1).
 
     ‖Δ‖ ≤ 2rL and H ≥ nλI give ‖Δw‖ ≤ 2rL/(nλ), and ‖A‖₂² ≤ nR²; L = R for the logistic loss.
     """
@@ -85,9 +85,9 @@ def calibrate(
     edits_per_request: int = 1,
     residual: float | None = None,
 ) -> float:
-    """σ that lets this many requests pass without retraining, and at least `least_noise`.
+    """The σ that lets this many requests pass without retraining, and at least `least_noise`.
 
-    The training residual, of the size of rounding, has to fit into the budget too.
+    The training residual, of the size of rounding, must also fit into the budget.
 
     Args:
         problem: logistic loss without intercept or clip norm, and λ.
@@ -95,8 +95,8 @@ def calibrate(
         epsilon, delta: the claim.
         requests: requests between two trainings.
         edits_per_request: r.
-        residual: what a request may leave; `worst_residual` unless given. The bounds that are
-            booked are often far smaller; a smaller number here risks retraining, never the claim.
+        residual: what a request may leave; `worst_residual` unless given. The bounds that a run
+            adds up are often far smaller; a smaller number here risks retraining, never the claim.
     """
     worst = worst_residual(problem, n, edits_per_request)
     each = worst if residual is None else float(checks.positive("residual", residual))
@@ -111,10 +111,11 @@ def least_noise(problem: Problem, n: int) -> float:
 
 
 def residual_bound(problem: Problem, features: Array, step: Array) -> Array:
-    """γ'R‖A‖₂‖Δw‖‖AΔw‖ ≥ ‖∇L_b(w + Δw) - ∇L_b(w) - ∇²L_b(w)Δw‖ (Guo et al. 2019, Cor. 1).
+    """The bound γ'R‖A‖₂‖Δw‖‖AΔw‖ on what a Newton step leaves (Guo et al. 2019, Cor. 1).
 
-    The difference is Aᵀ(c ⊙ AΔw) with c_i = ∫₀¹ φ''(t_i + s⟨a_i, Δw⟩) - φ''(t_i) ds, and
-    |c_i| ≤ γ'|⟨a_i, Δw⟩|/2 ≤ γ'R‖Δw‖; the published form, kept here, gives away the factor 2.
+    It bounds ‖∇L_b(w + Δw) - ∇L_b(w) - ∇²L_b(w)Δw‖. The difference is Aᵀ(c ⊙ AΔw) with
+    c_i = ∫₀¹ φ''(t_i + s⟨a_i, Δw⟩) - φ''(t_i) ds, and
+    |c_i| ≤ γ'|⟨a_i, Δw⟩|/2 ≤ γ'R‖Δw‖; the published form, used here, does not use the factor 1/2.
     Assumes: ‖a‖ ≤ R on every row, which the loss's domain enforces.
     """
     constant = newton.curvature_lipschitz(problem) * newton.lipschitz(problem)
@@ -129,12 +130,12 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
     gradients and n Hessians and factors two d × d matrices (the step, ‖A‖₂), plus a training if the
     budget is spent.
 
-    A model whose training residual alone exceeds the budget has no certificate; it is withheld: the
+    A model whose training residual alone exceeds the budget has no certificate and is withheld: the
     release is then NaN.
 
     Args:
         problem: logistic loss without intercept or clip norm, and λ.
-        noise: σ of b, from `calibrate` or as one likes.
+        noise: σ of b, from `calibrate` or any other value.
         epsilon, delta: the claim.
 
     Raises:
@@ -156,7 +157,7 @@ def system(problem: Problem, *, noise: float, epsilon: float, delta: float) -> S
         least = least_noise(problem, num_records(database))
         if noise < least:
             raise CertificateRefused(
-                f"noise = {noise:g} drowns in the rounding of float32 for "
+                f"noise = {noise:g} is lost in the rounding of float32 for "
                 f"{num_records(database)} records; give at least {least:.3g}."
             )
         return train(draw(key, database), database)
@@ -208,7 +209,7 @@ def _guarantee(epsilon: float, delta: float) -> Guarantee:
             "logistic loss with L2 regulariser, ‖a‖ ≤ R on every row",
             "the training residual counts against the budget; rounding beyond it does not",
             "when everything is retrained depends on b, which the claim does not account for",
-            "b stays secret and is drawn anew when everything is retrained",
+            "b stays secret and is drawn again when everything is retrained",
             "one release after the removal",
             "edits that do not depend on earlier releases",
         ),

@@ -1,10 +1,10 @@
-"""DC-k-means (Ginart et al. 2019): a tree of small k-means problems; a request redoes one path.
+"""DC-k-means (Ginart et al. 2019): a tree of small k-means problems; a request reruns one path.
 
 Rows are dealt at random into the leaves of a tree of branching w and height h. Every leaf clusters
 its records; every node above clusters its children's centroids; the root's centroids are the model.
 A request reruns the leaves that it hits and the nodes above them with fresh coins, whatever the
-records are, so the law is that of retraining. Leaves are dealt evenly here, ⌈n/w^h⌉ places each, so
-that arrays have fixed shapes; a row's leaf does not depend on what the row holds.
+records are, so the law is that of retraining. Here the leaves have equal sizes, ⌈n/w^h⌉ places
+each, so that arrays have fixed shapes; the leaf of a row does not depend on what the row holds.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The model that is never trained: free, perfectly private, and the floor of every accuracy."""
+"""A model that is never trained: it costs nothing, is perfectly private, and is least accurate."""
 
 from dd_jax.baselines.base import Guarantee, System, cost, label_of
 from dd_jax.erm import Problem
@@ -16,7 +16,7 @@ GUARANTEE = Guarantee(
 
 
 def system(problem: Problem) -> System:
-    """Release θ = 0 whatever the records are; no gradient is ever evaluated."""
+    """Release the model θ = 0 whatever the records are; no gradient is evaluated."""
 
     def learn(key, database):
         del key

@@ -95,9 +95,9 @@ def draw_seeds(key: Array, database: Points, clusters: int) -> Seeds:
     """Initial centroids by k-means++ (Arthur & Vassilvitskii 2007), with coins that belong to rows.
 
     Row i is drawn with probability proportional to its squared distance to the seeds so far: it
-    wins if its score, log of that distance plus a Gumbel variate of its own, is the largest. With
-    the same key an edit leaves the variates of all rows as they were. Where all distances are zero,
-    any present row is drawn.
+    wins if its score, the log of that distance plus its own Gumbel variate, is the largest. With
+    the same key an edit does not change the variate of any row. Where all distances are zero, any
+    present row is drawn.
     """
     present = database.present.astype(database.features.dtype)
 

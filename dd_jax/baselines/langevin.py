@@ -1,10 +1,11 @@
-"""Langevin unlearning (Chien et al. 2024): Noisy-GD's steps under an accountant of its own.
+"""Langevin unlearning (Chien et al. 2024): the steps of Noisy-GD with another accountant.
 
     θ ← θ - η ∇ℒ_𝒟(θ) + √(2ησ²) N(0, I),   η ≤ 1/(λ+β),   θ_0 ~ N(0, (2σ²/λ) I)
 
-Learning and unlearning take the same steps; the published accountant compares a release with
-retraining and pays for every earlier request by doubling its Rényi order, so that request s needs
-K_s steps of its own. A curator then has to know s; where all K_s are equal it need not.
+Learning and unlearning take the same steps. The published accountant compares a release with
+retraining and doubles the Rényi order for every earlier request, so that the number of steps K_s
+differs between requests. The curator must then keep the number s of the request; where all K_s are
+equal it need not.
 `accountant="optimal"` runs the same steps under the data-deletion certificate of
 `dd_jax.guarantees.convex`, whose number of steps does not grow with the requests.
 """
@@ -44,10 +45,11 @@ _MOST_REQUESTS = 900
 
 
 def privacy_renyi(run: Descent):
-    """ε₀(q) = 4 q G² r² / (λ σ² n²), Rényi DP of one release after any number of steps.
+    """Rényi DP of one release after any number of steps: ε₀(q) = 4 q G² r² / (λ σ² n²).
 
     Guarantee: (q, ε₀)-Rényi DP of one release for non-adaptive requests.
-    Assumes: η ≤ 1/(λ+β), a start independent of the data. Chien et al. 2024; `thm:chourasia`.
+    Assumes: η ≤ 1/(λ+β), a start independent of the data. Chien et al. 2024; the privacy theorem
+    of Noisy-GD, `thm:chourasia`.
     """
     shift = floats.product(run.lipschitz, run.records, 1 / run.n)
     l2 = checks.positive("l2", run.l2)
@@ -55,7 +57,7 @@ def privacy_renyi(run: Descent):
 
 
 def unlearning_renyi(run: Descent, steps):
-    """What the s-th release still tells apart from retraining, as published.
+    """The divergence of the s-th release from retraining, as published.
 
     ε_1(q) = e^{-ηλK_1/q} ε₀(q)
     ε_s(q) = e^{-ηλK_s/q} · (q - 1/2)/(q - 1) · [ε₀(2q) + ε_{s-1}(2q)]
@@ -82,7 +84,7 @@ def _slope(run: Descent) -> float:
 
 
 def _inherited(order, slope, rate, earlier):
-    """ε_s(q) without the decay of its own steps: ε₀(q), or what the triangle inequality adds up.
+    """The ε_s(q) of request s before its own steps: ε₀(q), or the sum by the triangle inequality.
 
     ε₀(q) = slope · q, rate = ηλ; `earlier` holds K_1, …, K_{s-1}. The first request is at order
     2^{s-1} q, so the sum is built from there down to q.
@@ -100,7 +102,7 @@ def _published_steps(run: Descent, epsilon, delta, requests) -> tuple[list[int],
     """K_s = ⌈min_q (q/(ηλ)) log(inherited(q) / (ε - log(1/δ)/(q-1)))⌉ and its q, for each s."""
     if requests > _MOST_REQUESTS:
         raise InputError(
-            f"requests = {requests} doubles the order beyond any float; give at most "
+            f"requests = {requests} doubles the order beyond the range of float64; give at most "
             f"{_MOST_REQUESTS}, or accountant='optimal'."
         )
     slope, rate = _slope(run), run.step_size * run.l2
@@ -198,13 +200,13 @@ class Calibration:
 
     @property
     def uniform(self) -> bool:
-        """Whether every request takes as many steps, so that no counter is needed."""
+        """Whether every request takes the same number of steps, so that no counter is needed."""
         return len(set(self.request_steps)) == 1
 
     @property
     def keeps(self) -> str:
-        """What the counter of `before_requests` carries, in words."""
-        return "nothing" if self.uniform else "the number of requests served, which is no secret"
+        """What the counter of `before_requests` holds, in words."""
+        return "nothing" if self.uniform else "the number of requests served, which is not secret"
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -221,14 +223,14 @@ class Calibration:
         return () if self.uniform else jnp.zeros((), jnp.int32)
 
     def next_request(self, served: PyTree) -> tuple[Any, PyTree]:
-        """(K_s, counter) of the next request; beyond those that the claim covers the last K_s."""
+        """(K_s, counter) of the next request; the last K_s for requests beyond the claim."""
         if self.uniform:
             return self.delete_steps, served
         counts = jnp.asarray(self.request_steps, jnp.int32)
         return counts[jnp.minimum(served, len(self.request_steps) - 1)], served + 1
 
     def check_noise(self) -> None:
-        """Refuse noise whose stationary deviation drowns in rounding.
+        """Refuse noise whose stationary deviation is lost in rounding.
 
         Raises:
             CertificateRefused: σ² is too small for float32.

@@ -57,7 +57,7 @@ def curvature_lipschitz(problem: Problem) -> float:
 
 
 def lipschitz(problem: Problem) -> float:
-    """L of one record's loss alone; for the logistic loss it is R, its domain's radius, too."""
+    """The Lipschitz constant L of one record's loss; it equals the radius R for logistic loss."""
     return float(problem.constants.loss.lipschitz or 0)
 
 
@@ -67,11 +67,11 @@ def hessian_lipschitz(problem: Problem) -> float:
 
 
 def require_gaussian(shift: float, epsilon: float, delta: float, complaint: str) -> None:
-    """Hold a published constant to the exact δ of a Gaussian shifted by `shift` deviations.
+    """Check a published constant by the exact δ of a Gaussian shifted by `shift` deviations.
 
     Raises:
         CertificateRefused: the exact δ exceeds the target: the classical Gaussian mechanism behind
-            the constant is false for large ε.
+            the constant does not hold for large ε.
     """
     exact = gdp_delta(shift, epsilon)
     if exact > delta:
@@ -84,7 +84,7 @@ def require_gaussian(shift: float, epsilon: float, delta: float, complaint: str)
 def least_float32_noise(problem: Problem) -> float:
     """The least noise on a minimiser that float32 resolves: 100 roundings of L/λ.
 
-    Gradients are of the size of L; what rounding leaves of them moves a minimiser by 1/λ of it.
+    Gradients have the size of L, and an error in the gradient moves the minimiser by 1/λ times it.
     """
     return floats.least_float32_noise(lipschitz(problem) / problem.constants.l2)
 
@@ -147,8 +147,9 @@ class Minimum(NamedTuple):
 def minimise(problem: Problem, database: PyTree, tilt: Array | None = None) -> Minimum:
     """argmin ℒ(θ) + ⟨b, θ⟩/n by Newton's method from zero; b is the tilt, zero if not given.
 
-    A step is halved until the gradient's norm falls: along a Newton direction it does. Ends once
-    the norm is that of rounding, which `dd_jax.erm.minimise` pays many more steps to get below.
+    A step is halved until the norm of the gradient falls, which it does along a Newton direction.
+    The loop ends once the norm is that of rounding; `dd_jax.erm.minimise` takes many more steps to
+    go below it.
     Assumes: a convex single-index loss, not clipped.
     """
     start = problem.loss.template(database)
@@ -176,7 +177,8 @@ def minimise(problem: Problem, database: PyTree, tilt: Array | None = None) -> M
             scale, _, tried = trial
             return scale / 2, field(theta - scale / 2 * direction), tried + 1
 
-        # Not moving counts as too long a step, so that the full one is tried first.
+        # The loop starts at scale 2 with the gradient of the unmoved model, which counts as too
+        # long a step, so that the first step it tries is the full one.
         still = (2 * jnp.ones_like(residual[0]), residual, jnp.int32(0))
         scale, candidate, tried = jax.lax.while_loop(too_long, halve, still)
         falls = _norm(candidate) < _norm(residual)
@@ -194,7 +196,7 @@ def _norm(vector: Array) -> Array:
 
 
 def training_cost(minimum: Minimum, n: int) -> Cost:
-    """N gradients per evaluation, n Hessians and one solve per step; everything is trained."""
+    """The cost of a training: n gradients per evaluation, n Hessians and one solve per step."""
     steps = minimum.steps
     return cost(n * minimum.evaluations, n * steps, steps, retrained=1)
 
@@ -204,7 +206,7 @@ def spectral_norm_bound(features: Float[Array, "n d"]) -> Array:
 
     A computed Gram matrix differs from AᵀA by at most n·u·‖A‖_F² in norm (u the unit roundoff), and
     a symmetric eigenvalue solver errs by a small multiple of d·u·‖A‖_F²; 4(n + 8d)u·tr(AᵀA) covers
-    both. A power iteration approaches the norm from below and would be no bound.
+    both. A power iteration approaches the norm from below and would not be a bound.
     """
     n, dim = features.shape
     gram = features.T @ features

@@ -131,7 +131,8 @@ def renyi_slope(noise_variance, *, model_clip, gradient_clip, step_size, l2, num
     decay = max(step_size * l2, np.finfo(np.float64).tiny)
     exponent = math.log1p(-decay)
     left = math.exp(num_steps * exponent)
-    # Σ ρ^k and Σ ρ^{2k} over the T steps, T both for λ = 0
+    # Σ ρ^k and Σ ρ^{2k} over the T steps; expm1 keeps their digits where ηλ is tiny, and for λ = 0
+    # both are T.
     grown = -math.expm1(num_steps * exponent) / decay
     spread = math.expm1(2 * num_steps * exponent) / math.expm1(2 * exponent)
     distance = 2 * model_clip * left + 2 * gradient_clip * step_size * grown
@@ -139,7 +140,7 @@ def renyi_slope(noise_variance, *, model_clip, gradient_clip, step_size, l2, num
 
 
 def least_steps(*, model_clip, gradient_clip, step_size, l2) -> int:
-    """The authors' T = min(⌈C₀/(C₁η)⌉, ⌈log(2λC₀/C₁)/(ηλ)⌉ where that is positive), at least 1."""
+    """The authors' T = min(⌈C₀/(C₁η)⌉, ⌈log(2λC₀/C₁)/(ηλ)⌉ if this is positive), at least 1."""
     candidates = [math.ceil(model_clip / (gradient_clip * step_size))]
     if l2 > 0 and 2 * l2 * model_clip > gradient_clip:
         shrink = math.log(2 * l2 * model_clip / gradient_clip) / (step_size * l2)
@@ -159,7 +160,7 @@ def system(loss: Loss, tuning: Tuning, *, predict) -> System:
     """
 
     def learn(key: Array, database: PyTree):
-        # A start that differs between units: equal units of a network would stay equal.
+        # The start must differ between units: equal units of a network would stay equal.
         noise = noisy_gd.standard_normal_like(key, loss.template(database))
         start = jax.tree.map(
             lambda leaf: leaf * jnp.sqrt(jnp.asarray(tuning.init_variance, leaf.dtype)), noise
@@ -228,7 +229,7 @@ def guarantee(tuning: Tuning) -> Guarantee:
         conditions=(
             "compared with the same fine-tuning from a model that never saw the record, "
             "not with retraining",
-            "0 ≤ ηλ < 1; nothing is asked of the loss",
+            "0 ≤ ηλ < 1; any differentiable loss",
             "C₀, C₁, η, λ and T do not depend on the records",
         ),
         reference="Koloskova et al. 2025, model clipping"

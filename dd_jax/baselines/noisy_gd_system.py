@@ -1,4 +1,7 @@
-"""Noisy-GD (the paper's, `dfn:noisy_gd_unlrn`) as a system to compare: nothing is kept."""
+"""The paper's Noisy-GD (definition `dfn:noisy_gd_unlrn`) as a system to compare.
+
+It keeps nothing but its release.
+"""
 
 from dataclasses import replace
 
@@ -24,15 +27,16 @@ def calibrate(
     edits_per_request: int = 1,
     **options,
 ) -> Plan:
-    """A plan whose deleted records are (ε, δ)-indistinguishable from ones that never were there.
+    """A plan whose deleted records are (ε, δ)-indistinguishable from records that were never there.
 
-    The optimal accountant goes through exact Gaussian DP. The paper's bounds are linear in the
-    order, R_q ≤ qρ, and its conversion `rem:renyi_onesided` at the best order gives
+    The optimal accountant uses exact Gaussian DP. The paper's bounds are linear in the order,
+    R_q ≤ qρ, and its one-sided conversion (`rem:renyi_onesided`) at the best order gives
     ε = ρ + 2√(ρ log(1/δ)); the plan then has order 2 and budgets 2ρ, since no number of steps
     depends on the order.
 
-    Guarantee: (ε, δ) for deleted records and (epsilon_private, δ) for the ones that stay.
-    Assumes: what `plan_convex` does. `thm:unlearning_accuracy_convex`.
+    Guarantee: (ε, δ) for deleted records and (epsilon_private, δ) for records that stay.
+    Assumes: what `plan_convex` assumes. The convex accuracy theorem,
+    `thm:unlearning_accuracy_convex`.
 
     Args:
         problem: the regularised problem.
@@ -44,13 +48,13 @@ def calibrate(
         **options: passed to `plan_convex` (`target_risk`, `step_size`, …).
 
     Raises:
-        InputError: epsilon_private below epsilon: deletion is then no harder than privacy.
+        InputError: epsilon_private is below epsilon: every release then already meets epsilon.
     """
     epsilon_private = epsilon if epsilon_private is None else epsilon_private
     if epsilon_private < epsilon:
         raise InputError(
             f"epsilon_private = {epsilon_private:g} is below epsilon = {epsilon:g}; "
-            f"a private release has deleted already: give at least {epsilon:g}."
+            f"such a release needs no deletion: give at least {epsilon:g}."
         )
     sizes = {"n": n, "dim": dim, "edits_per_request": edits_per_request, "accountant": accountant}
     if accountant == "optimal":
@@ -62,7 +66,7 @@ def calibrate(
 
 
 def with_risk_steps(plan: Plan) -> Plan:
-    """The paper's plan with the deletion steps that its risk bound asks for, if those are more.
+    """The paper's plan with the deletion steps that its risk bound needs, if those are more.
 
     Assumes: a plan of the accountant "paper". `thm:unlearning_accuracy_convex`, part 3.
     """

@@ -6,10 +6,10 @@
 Every batch, noise, gradient and iterate is kept. A request goes through the kept steps: where a
 replaced row is in the batch, g becomes g' = g - Δ, and ξ = g + θ, which had the law N(g, σ²), must
 get the law N(g', σ²). It is kept with probability min(1, φ_{g'}(ξ)/φ_g(ξ)) (then θ' = ξ - g' and no
-iterate moves), otherwise reflected to ξ' = g + g' - ξ, and the steps after it are run anew.
+iterate moves). Otherwise it is reflected to ξ' = g + g' - ξ, and the steps after it are run again.
 
-The paper deletes: a batch that held the row draws another one in its place. Here a row is replaced
-at fixed n, retraining's batches do not depend on the records, and so the batch stays as it is.
+The paper deletes rows: a batch that held the row draws another row in its place. Here a row is
+replaced at fixed n and the batches of retraining do not depend on the records, so the batch stays.
 """
 
 import math
@@ -46,7 +46,7 @@ class Calibration:
         n: number of records. batch_size: b. num_steps: T.
         step_size: η. radius: R of the ball that is projected onto.
         noise_deviation: σ of each coordinate of θ_t.
-        constants: those of the problem that the settings are for, None for settings of one's own.
+        constants: those of the problem that the settings are for; None for hand-made settings.
     """
 
     stability: float
@@ -59,7 +59,10 @@ class Calibration:
     constants: Constants | None = None
 
     def recompute_bound(self, edits_per_request: int = 1) -> float:
-        """P[a request reruns steps] ≤ r ρ √T / 8: T steps, b/n each to hit, G/(bσ) to reject."""
+        """The bound r ρ √T / 8 on P[a request reruns steps].
+
+        Each of T steps is hit with probability b/n and then rejected with at most G/(bσ).
+        """
         rows = float(checks.count("edits_per_request", edits_per_request))
         return min(1.0, rows * self.stability * math.sqrt(self.num_steps) / 8)
 
@@ -93,7 +96,9 @@ def calibrate(
     )
     rho = float(checks.positive("stability", stability))
     if rho > 1:
-        raise CertificateRefused(f"stability = {rho:g}; a total variation is at most 1.")
+        raise CertificateRefused(
+            f"stability = {rho:g} is above 1, the largest total variation; give at most 1."
+        )
     checks.whole("batch_size", batch, least=1, most=n)
     big_g, diameter = constants.lipschitz, constants.diameter
     needed = max(1, math.ceil((rho * n) ** 2 / (16 * batch**2)))
@@ -105,7 +110,7 @@ def calibrate(
     steps = int(checks.count("num_steps", steps))
     if steps < needed:
         raise CertificateRefused(
-            f"num_steps = {steps} is below (ρn)²/(16b²): give at least {needed}, "
+            f"num_steps = {steps} is below (ρn)²/(16b²); give at least {needed}, "
             f"larger batches or a smaller stability."
         )
     noise = 8 * math.sqrt(steps) * big_g / (n * rho)
@@ -140,7 +145,7 @@ class State(NamedTuple):
 
 
 def system(problem: Problem, calibration: Calibration) -> System:
-    """Noisy-m-A-SGD with this calibration; models that are one array.
+    """Noisy-m-A-SGD with this calibration, for models that are a single array.
 
     Guarantee: the state after a request has exactly the law of learning on the edited database.
     Cost: T b gradients to learn. A request evaluates two gradients (the old record's and the new
@@ -172,7 +177,7 @@ def system(problem: Problem, calibration: Calibration) -> System:
 
     def delete(key, before, edit, after, state):
         check_planned(before, made.n)
-        # Refuse what the meter cannot hold: every step compared and run anew.
+        # Refuse what the meter cannot hold: every step compared and run again.
         cost(made.num_steps * (2 * edit.index.shape[0] + made.batch_size))
         accept_key, run_key = jax.random.split(key)
         differences, hits = _differences(problem, made, before, edit, state.history)
@@ -244,7 +249,7 @@ def _rejected(key, made, noises, differences) -> Array:
 
 
 def _rerun(key, problem, made, database, state: State, differences, first) -> State:
-    """Keep the steps before `first`, reflect it, run the ones after it anew.
+    """Keep the steps before `first`, reflect that step, and run the steps after it again.
 
     Outside vmap the gradients of kept steps are really skipped.
     """
@@ -256,7 +261,8 @@ def _rerun(key, problem, made, database, state: State, differences, first) -> St
         t, batch, noise, slope, following, difference = xs
         point = look_ahead(t, now, before)
 
-        # A key itself may not pass through a cond: under vmap it becomes a select, a second use.
+        # The key passes through the cond as plain words: under vmap the cond becomes a select,
+        # which the key-reuse checker counts as a second use of a key.
         words = jax.random.key_data(jax.random.fold_in(key, t))
 
         def fresh():
@@ -287,7 +293,7 @@ def _request_cost(made, hits, first):
 
 
 def _guarantee(made: Calibration) -> Guarantee:
-    """Exactness holds for any settings, privacy for calibrated noise alone."""
+    """The claim: exactness holds for any settings, privacy only for calibrated noise."""
     calibrated = made.constants is not None and made.noise_deviation > 0
     return Guarantee(
         notion="exact unlearning",
@@ -296,7 +302,7 @@ def _guarantee(made: Calibration) -> Guarantee:
         private="yes by its noise, as long as batches, noises and iterates stay secret"
         if calibrated
         else "no",
-        adaptive="nothing is said of it",
+        adaptive="no claim found",
         keeps="every batch, noise, gradient and iterate",
         conditions=(
             "requests fixed in advance",

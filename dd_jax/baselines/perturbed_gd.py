@@ -1,8 +1,8 @@
 """Perturbed gradient descent (Neel, Roth & Sharifi-Malvajerdi 2021), with and without a secret.
 
 Projected gradient descent towards the optimum, then Gaussian noise; what is published is not
-projected. The secret form goes on from the iterate before the noise (Theorems 9 and 10), the other
-from the published model (Theorem 28).
+projected. The secret form continues from the iterate before the noise (Theorems 9 and 10), the
+other form from the published model (Theorem 28).
 
 The paper's requests insert or delete; here a request replaces r records at fixed n, so its
 condition n_i ≥ n/2 always holds. "published" is the paper's own noise; "best" is what the same
@@ -72,11 +72,11 @@ class Calibration:
 
     @property
     def radius(self) -> float:
-        """R of the ball that is projected onto."""
+        """The radius R of the ball that is projected onto."""
         return self.constants.radius
 
     def replace(self, **changes) -> "Calibration":
-        """A copy with other numbers, for which nothing is claimed any more."""
+        """A copy with other numbers, for which nothing is claimed."""
         return dataclasses.replace(self, **{**changes, "epsilon": None, "delta": None})
 
 
@@ -90,7 +90,7 @@ def calibrate(
     edits_per_request: int = 1,
     form: Form = "published",
 ) -> Calibration:
-    """Noise for the form that keeps its iterate secret, at I = delete_steps steps per request.
+    """The noise of the form that keeps its iterate secret, at I = delete_steps steps per request.
 
         σ = 4√2 r G γ^I / (m n (1 - γ^I) (√(log(1/δ) + ε) - √(log(1/δ))))    as published
         σ = 2√2 r G₀γ^I / (m n (1 - γ^I) (√(log(1/δ) + ε) - √(log(1/δ))))    at its best
@@ -136,7 +136,7 @@ def calibrate_stateless(
     edits_per_request: int = 1,
     form: Form = "published",
 ) -> Calibration:
-    """Noise and steps for the form that starts from the published model.
+    """The noise and the steps of the form that starts from the published model.
 
     With A = √(2log(2/δ) + 2ε) - √(2log(2/δ)), B = 2√(2d) γ^I/(1 - γ^I) and s as in `calibrate`:
 
@@ -144,7 +144,7 @@ def calibrate_stateless(
         σ = 2sγ^I/((1-γ^I)(A - B)), A > B                 at its best, and as the proof needs
         I ≥ log(√(2d)/((1-γ)(√(2log(2/δ)+ε) - √(2log(2/δ)))))/log(1/γ)    as published
 
-    At its best any I with A > B will do; the least with B ≤ A/2 is taken unless one is given.
+    In the "best" form any I with A > B is allowed; by default the least I with B ≤ A/2 is taken.
 
     A request runs T_i = I + ⌈log log(4di/δ)/log(1/γ)⌉ steps. T_i at i = max_requests is used for
     every request, so that not even a counter is kept; σ is for I, not for T_i.
@@ -163,7 +163,9 @@ def calibrate_stateless(
     least = _least_steps(form, gamma, dim, epsilon, delta)
     steps = least if noise_steps is None else int(checks.count("noise_steps", noise_steps))
     if form == "published" and steps < least:
-        raise CertificateRefused(f"noise_steps = {steps}; Theorem 28 needs at least {least}.")
+        raise CertificateRefused(
+            f"noise_steps = {steps} is too small for Theorem 28; give at least {least}."
+        )
     distance = moved * gamma**steps / (1 - gamma**steps)
     room = _increment(epsilon, delta, 0, 2)  # A - B
     room -= 2 * math.sqrt(2 * dim) * gamma**steps / (1 - gamma**steps)
@@ -176,7 +178,7 @@ def calibrate_stateless(
             fields["conditions"] += (short,)
     elif not math.isfinite(needed):
         raise CertificateRefused(
-            f"noise_steps = {steps} cannot work off the noise of the model that it starts from; "
+            f"noise_steps = {steps} does not remove the noise of the model that it starts from; "
             f"give at least {least}."
         )
     fewer = f"fewer noise_steps than {steps}" if steps > least else "a smaller epsilon or delta"
@@ -193,10 +195,10 @@ def calibrate_stateless(
 
 
 def _begin(constants: Constants, form: Form, n, rows, epsilon, delta):
-    """Check what both calibrations are given; refused at γ = 0, where no noise is defined.
+    """Check the arguments of both calibrations; γ = 0, where no noise is defined, is refused.
 
     Returns the fields of a `Calibration` that are known at once; s, how far one request can move
-    the optimum; and ⌈log(Dmn/(2G))/log(1/γ)⌉, how many more steps than a request learning takes.
+    the optimum; and ⌈log(Dmn/(2G))/log(1/γ)⌉, the steps that learning takes beyond a request's.
     """
     published = checks.choice("form", form, ("published", "best")) == "published"
     n, rows = int(checks.count("n", n)), int(checks.count("edits_per_request", rows))

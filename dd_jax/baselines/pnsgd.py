@@ -122,12 +122,12 @@ def calibrate(
 
 
 def unlearning_renyi(order, distance, contraction, noise_variance, step_size, steps, *, sharp):
-    """What K' steps leave of a distance Z from retraining, as published.
+    """The divergence that K' steps leave of a distance Z from retraining, as published.
 
     ε(q) = q Z² c^{2K'} / (2ησ²), or sharper q Z² / (2ησ²) · (1-c²) c^{2K'} / (1 - c^{2K'})
 
-    Guarantee: R_q of the release from retraining, K' ≥ 1. Twice the least that is true of the
-    sharper form's argument, since one step adds variance 2ησ² and not ησ².
+    Guarantee: R_q of the release from retraining, K' ≥ 1. The argument of the sharper form would
+    prove half of it, since one step adds variance 2ησ² and not ησ².
     Assumes: c-Lipschitz steps. Chien et al. 2024b; the sharper form is the one of their code.
     """
     steps = checks.count("steps", steps)
@@ -138,7 +138,7 @@ def unlearning_renyi(order, distance, contraction, noise_variance, step_size, st
 
 
 def batch_distance(run: Descent, batch_size: int):
-    """Z = 2ηGr / (b(1 - c^l)), how far converged runs on neighbouring databases can be (W∞)."""
+    """The distance Z = 2ηGr / (b(1 - c^l)) of converged runs on neighbouring databases (W∞)."""
     contraction = 1 - run.step_size * run.l2
     sensitivity = 2 * run.step_size * run.lipschitz * run.records / batch_size
     return sensitivity / (1 - contraction ** -(-int(run.n) // batch_size))
@@ -147,7 +147,7 @@ def batch_distance(run: Descent, batch_size: int):
 def least_passes(
     run: Descent, batch_size: int, slope: float, requests: int = 1, unconverged: float = 0.0
 ) -> tuple[list[int], list[float]]:
-    """K_s and Z_s, one request after another.
+    """The passes K_s and the distances Z_s, request by request.
 
     Args:
         run: the steps; a request edits `run.records` of the n records.
@@ -205,9 +205,9 @@ def run(
     epochs,
     radius=None,
 ) -> PyTree:
-    """K passes over the batches in their order, `epochs` perhaps traced.
+    """The model after `epochs` passes (perhaps traced) over the batches in their order.
 
-    Assumes: a loss with a null record if n is no multiple of the batch size.
+    Assumes: a loss with a null record if n is not a multiple of the batch size.
     """
     rows = _with_null(problem, database, order)
     batches = order.shape[0]
@@ -242,7 +242,7 @@ def system(problem: Problem, calibration: PnsgdCalibration) -> System:
         CertificateRefused: noise that float32 cannot hold.
     """
     calibration.check_noise()
-    # Of no steps: it draws and checks the start alone.
+    # A mechanism of zero steps: it only draws and checks the start.
     start = noisy_gd.mechanism(problem, replace(calibration, learn_steps=0))
     numbers = {
         "step_size": calibration.step_size,

@@ -1,17 +1,17 @@
 """The projective residual update (Izzo et al. 2021): move the model in the span of removed rows.
 
-For ridge regression the predictions that a refit without k rows would make on those very rows
-follow from the hat matrix; the update moves θ within the span of the rows until it makes those
-predictions. It is the projection of the exact update θ_refit - θ onto that span, no more. Logistic
+For ridge regression the predictions that a refit without k rows would make on these rows follow
+from the hat matrix; the update moves θ within the span of the rows until it makes these
+predictions. It is only the projection of the exact update θ_refit - θ onto that span. Logistic
 regression is treated as its last Newton step, a weighted ridge regression on working responses; the
-update then is the projection of one Newton step.
+update is then the projection of one Newton step.
 
 Adapted to replacement at fixed n: the regulariser nλ stays, and rows that enter are rows of the
 same linear algebra with the opposite sign, so the span is that of old and new rows together; null
 records are zero rows and drop out. In place of the n × n hat matrix the d × d inverse inside it is
 kept. The authors treat one batch: a later request is served with the hat matrix and the fit of
 learning time, so rows deleted before it still weigh in its predictions. (With that inverse kept, an
-exact ridge refit would cost about as much: the update is here to be compared with.)
+exact ridge refit would cost about as much; the update is here for the comparison.)
 """
 
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class ProjectiveState(NamedTuple):
 
 
 def system(problem: Problem) -> System:
-    """Projective residual update for ridge or logistic regression; there is nothing to calibrate.
+    """The projective residual update for ridge or logistic regression; it has no calibration.
 
     Guarantee: none. For one batch of ridge regression the model agrees with an exact refit on the
     span of the edited rows and with the old model across it.

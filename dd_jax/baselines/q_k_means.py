@@ -1,16 +1,16 @@
-"""Q-k-means (Ginart et al. 2019): k-means whose centroids are rounded, so that one record is lost.
+"""Q-k-means (Ginart et al. 2019): k-means with rounded centroids, which hide a single record.
 
 Every iteration rounds the centroids to a lattice of spacing q with a random phase, and clusters
 smaller than γn/k are averaged with their previous centroid, so that one record moves a centroid
-little. A request redoes the sums that its records touch; if no rounded centroid and no seed would
+little. A request updates the sums that its records touch; if no rounded centroid and no seed would
 change, retraining would give the same model and nothing else is done. Otherwise everything is
 rerun.
 
-Exactness needs the rerun to use the coins of learning, kept as a key: the release then is one fixed
+Exactness needs the rerun to use the coins of learning, kept as a key: the release is then a fixed
 function of coins and database, whatever was requested. (A rerun with fresh phases, as in the
-authors' program, is not exact: phases that survived the check are no longer uniform, and the rerun
-does not make up for it.) For the same reason seeds are drawn with coins that belong to rows, and a
-fixed number of iterations is run.
+authors' program, is not exact: phases that passed the check are not uniform, and the rerun does not
+correct this.) For the same reason seeds are drawn with coins that belong to rows, and a fixed
+number of iterations is run.
 """
 
 import math
@@ -79,8 +79,8 @@ def calibrate(
     """The spacing q at which deleting a uniformly random record reruns with at most this chance.
 
     One record moves one centroid per iteration by at most B/(γn/k), where B = D + T√d q/2 is the
-    diameter and what rounding adds to it; a coordinate that moves by s is rounded otherwise with
-    probability s/q, and the record is a seed with probability k/n. So the chance is at most
+    diameter and what rounding adds to it; a coordinate that moves by s changes its rounded value
+    with probability s/q, and the record is a seed with probability k/n. So the chance is at most
     T√d k/(γn) · (D/q + T√d/2) + k/n, which is solved for q.
 
     Assumes: records within a ball of diameter D; n counts present records.
@@ -205,7 +205,7 @@ def _seed_key(coins: Array) -> Array:
 def _phases(coins: Array, iterations: int, database: Points) -> Float[Array, "T d"]:
     """φ ~ U[0, 1]^d of every iteration."""
     features = database.features
-    # No row has this number: the key is independent of every row's.
+    # No row has this number, so the key differs from the keys of all rows.
     key = jax.random.fold_in(_seed_key(coins), jnp.uint32(2**32 - 1))
     return jax.random.uniform(key, (iterations, features.shape[1]), features.dtype)
 

@@ -18,10 +18,10 @@ GUARANTEE = Guarantee(
 
 
 def system(problem: Problem, plan: Plan) -> System:
-    """Learn anew on the edited database with fresh noise; for budgets see `noisy_gd_system`.
+    """Learn again on the edited database with fresh noise; for budgets see `noisy_gd_system`.
 
-    Guarantee: exact for requests fixed in advance: a release is a function of the edited database
-    and of its own noise alone.
+    Guarantee: exact for requests fixed in advance: a release depends only on the edited database
+    and on its own noise.
     Cost: n K_L gradients, to learn and per request.
     """
     served = noisy_gd_system.system(problem, plan)

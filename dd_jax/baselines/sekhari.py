@@ -1,4 +1,4 @@
-"""Newton-step unlearning (Sekhari et al. 2021): the exact minimiser is kept, noise only published.
+"""Newton-step unlearning (Sekhari et al. 2021): the exact minimiser is kept, a noisy one published.
 
 Learning keeps the minimiser ŵ and the Hessian of the objective there. Unlearning a batch takes one
 Newton step from ŵ with the batch's gradients and Hessians exchanged, and publishes it with Gaussian
@@ -7,7 +7,7 @@ noise that covers the distance to the minimiser of the edited database.
 The published analysis has one batch of r records, fixed in advance. Here later requests join the
 batch: the step is always taken from the original ŵ with all edits so far, whose sums are kept, so
 the state is a function of the batch and not of its order. When the edits exceed the capacity r that
-the noise was made for, everything is trained anew and a new batch begins; that is this library's
+the noise was made for, everything is retrained and a new batch begins; that is this library's
 addition. Every release draws fresh noise around nearly the same point, which many releases average
 away: the claim is for one release.
 """
@@ -54,7 +54,7 @@ class NewtonState(NamedTuple):
 
 
 def distance_bound(problem: Problem, n: int, capacity: int) -> float:
-    """2M r²L²/(λ³n²) ≥ ‖step - minimiser of the edited database‖ (Sekhari et al. 2021).
+    """The bound 2M r²L²/(λ³n²) on the distance to the edited minimiser (Sekhari et al. 2021).
 
     For replacements at fixed n the regulariser cancels: ‖Δ/n‖ ≤ 2rL/n with L of the loss alone, so
     ‖step‖ ≤ 2rL/(λn); the gradient left behind is at most M‖step‖²/2, and λ-strong convexity
@@ -70,9 +70,8 @@ def distance_bound(problem: Problem, n: int, capacity: int) -> float:
 def calibrate(problem: Problem, *, n: int, epsilon: float, delta: float, capacity: int) -> float:
     """The noise deviation (g/ε)√(2 log(1.25/δ)) for g = `distance_bound` (Sekhari et al. 2021).
 
-    g falls with n², and the minimiser is found up to rounding: noise below
-    `newton.least_float32_noise` would hide nothing, so that much is given where the formula asks
-    for less.
+    The distance g falls with n², and the minimiser is found up to rounding: noise below
+    `newton.least_float32_noise` would hide nothing, so the noise is at least that.
 
     Raises:
         CertificateRefused: the classical Gaussian mechanism does not hold at this ε.

@@ -3,8 +3,9 @@
 Records are dealt into s shards of R slices once, at random, when learning. A shard is trained in R
 stages, stage k on its first k slices, for 2e/(R + 1) epochs each, which visits as many records as e
 epochs over the whole shard. A request goes back, in the shards that it hits, to the checkpoint
-before the first slice that it hits, and leaves the other shards. The deal is a secret state that no
-request draws anew: publishing is not the identity, and the type shows it (`subsec:gupta_compare`).
+before the first slice that it hits, and does not touch the other shards. The deal is a secret state
+that no request draws again: publishing is not the identity, and the type shows it (the comparison
+with Gupta et al., `subsec:gupta_compare`).
 
 An epoch is one full-batch gradient step. Deletions are replacements at fixed n, so the replaced
 record keeps its place in the deal.
@@ -77,7 +78,7 @@ def system(training: Training, shards: int, slices: int = 1) -> System:
     can learn the deal from the models, and no privacy unless shards are trained privately.
     Cost: in the hit shards and from the hit slice on, 2e/(R + 1) gradients for each record of the
     slices trained on; empty places cost nothing. Only the shards that a request can hit are run;
-    the stages before the hit slice are run and thrown away, and not counted.
+    the stages before the hit slice are run and discarded (shapes are static), and are not counted.
 
     Raises:
         InputError: fewer than 2 shards, a fraction of a step per slice, noise that is negative,
@@ -216,7 +217,7 @@ def publish_models(key: Array, state: SisaState) -> PyTree:
 def draw_deal(key: Array, n: int, shards: int, slices: int = 1) -> Int[Array, "shards places"]:
     """A uniform deal of n rows into s shards of R slices of ⌈n/(sR)⌉ places.
 
-    Places beyond n are dealt too, so that no shard differs from another before the cards fall.
+    Places beyond n are dealt too, so that all shards have the same law.
     """
     places = slices * -(-n // (shards * slices))
     return jax.random.permutation(key, shards * places).astype(jnp.int32).reshape(shards, places)
@@ -229,7 +230,7 @@ def hit_places(deal: Array, index: Array, n: int) -> Bool[Array, "shards places"
 
 
 def vote_of(loss: Loss) -> Callable[[PyTree, Array], Array]:
-    """The label that most shard models give to a row; for labels ±1, 0 where they are divided."""
+    """The label that most shard models give to a row; for labels ±1, a tie gives 0."""
     label = label_of(loss)
 
     def vote(models, features):

@@ -1,4 +1,4 @@
-"""The command line, `dd-jax`: one module per command, imported only when it is asked for.
+"""The command line, `dd-jax`: one module per command, imported only when it is used.
 
 A command module has a frozen dataclass `Config` (its fields are the options, its docstring the
 help) and `main(config) -> int`. Exit statuses: see `output`. `python -m experiments` is another
@@ -22,23 +22,31 @@ class Program(NamedTuple):
         name: what a person types. summary: what it is for, in one sentence.
         package: the package that has a module for each command.
         commands: the commands, with one line about each.
+        elsewhere: commands of another program that people look for here: what to type instead.
     """
 
     name: str
     summary: str
     package: str
     commands: Mapping[str, str]
+    elsewhere: Mapping[str, str] = {}
 
 
 COMMANDS = {
     "attack": "a violation as a program: success, exact interval, theory and the claim it refutes",
-    "audit": "what samples say of a certificate: audited, exact and certified side by side",
-    "data": "what data there are, and the pinned fetcher",
-    "plan": "budgets to step size, noise and steps, with the certificate of what they give",
+    "audit": "what samples say about a certificate: audited, exact and certified side by side",
+    "data": "list the data sets, and download those that are not part of the package",
+    "plan": "turn budgets into a step size, noise and steps, and print the certificate",
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
 }
-DD_JAX = Program("dd-jax", "Certified data deletion in JAX.", "dd_jax.cli", COMMANDS)
+DD_JAX = Program(
+    "dd-jax",
+    "Certified data deletion in JAX.",
+    "dd_jax.cli",
+    COMMANDS,
+    {name: f"python -m experiments {name}" for name in ("bench", "compare", "report")},
+)
 
 FOR_ALL = f"""Every command takes {compile_cache.FLAG}:
 compile anew, and keep no compiled programs. The environment variable {compile_cache.VARIABLE}
@@ -57,11 +65,10 @@ def main(arguments: Sequence[str] | None = None, program: Program = DD_JAX) -> i
         return 0
     name, *options = arguments
     if name not in program.commands:
-        print(
-            f"{program.name}: no command {name!r}; choose one of "
-            f"{', '.join(sorted(program.commands))}.",
-            file=sys.stderr,
-        )
+        remedy = f"choose one of {', '.join(sorted(program.commands))}"
+        if name in program.elsewhere:
+            remedy = f"from a checkout, run `{program.elsewhere[name]}`"
+        print(f"{program.name}: no command {name!r}; {remedy}.", file=sys.stderr)
         return BAD_INPUT
     return reported(f"{program.name} {name}", lambda: _run(program, name, options))
 
@@ -79,7 +86,7 @@ def _usage(program: Program) -> str:
 
 
 def _run(program: Program, name: str, options: list[str]) -> int:
-    from dd_jax.cli.options import parse  # the parser is loaded once a command is asked for
+    from dd_jax.cli.options import parse  # the parser is loaded only when a command runs
 
     command = importlib.import_module(f"{program.package}.{name}")
     label = f"{program.name} {name}"
@@ -98,7 +105,7 @@ def entry(program: Program = DD_JAX) -> None:
         status = main(program=program)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nothing can be written any more; spare the interpreter's own flush at exit.
+        # Nothing can be written any more. The interpreter flushes at exit, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)

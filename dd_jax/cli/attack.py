@@ -17,8 +17,8 @@ class Config:
     """Play an attack on a deletion guarantee.
 
     Prints its success with an exact confidence interval, the theoretical value, and the claims that
-    it refutes. Exit status 1 means that a claim of this library was refuted. Options left out take
-    the attack's own defaults; --list --json shows them.
+    it refutes. Exit status 1 means that a claim of this library was refuted. An option that is
+    left out has the attack's own default; --list --json shows it.
     """
 
     name: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="NAME")]] = None
@@ -32,7 +32,7 @@ class Config:
     seed: int = 0
     """Seed of all randomness."""
     seeds: int | None = None
-    """Independent trials, in each arm where there are two."""
+    """Independent trials; in each arm, if the attack has two."""
     confidence: float | None = None
     """Confidence of the intervals, all of them at once."""
     n: int | None = None
@@ -69,14 +69,14 @@ def main(config: Config) -> int:
     if config.list:
         return _list(config.json)
     if config.name is None:
-        raise InputError(f"name an attack, one of {', '.join(sorted(ATTACKS))}.")
+        raise InputError(f"no attack is named; choose one of {', '.join(sorted(ATTACKS))}.")
     attack = find(config.name)
     parameters = _parameters(config)
     if config.picture is not None:
         from dd_jax.cli import attack_pictures
 
         attack_pictures.check_path(config.picture)
-    # JAX is imported only here, so that help and listing stay quick.
+    # JAX is imported only here, so that help and lists appear quickly.
     import jax
 
     result = attack.run(jax.random.key(config.seed), **parameters)

@@ -1,8 +1,7 @@
 """One picture per attack: what was measured, with its interval, beside what theory says.
 
-The picture is drawn from the rows of an `AttackResult` alone, as its attack's `Picture` says, so
-that it shows the very numbers that the command printed; the pictures of docs/attacks are drawn by
-`make pictures`.
+A picture is drawn only from the rows of an `AttackResult`, as its attack's `Picture` says, so that
+it shows the same numbers as the command. `make pictures` draws the pictures of docs/attacks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ def save(result: AttackResult, path: Path) -> None:
     """Draw the result into a file whose ending names the format.
 
     Raises:
-        InputError: an ending that is none of `FORMATS`.
+        InputError: the ending is not one of `FORMATS`.
     """
     check_path(path)
     figure = draw(result)
@@ -49,9 +48,9 @@ def save(result: AttackResult, path: Path) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Refuse a file name that no picture can be written to, before anything is computed."""
+    """Refuse a file that no picture can be written to, before anything is computed."""
     if path.suffix[1:] not in FORMATS:
-        raise InputError(f"{path} does not end in one of .{', .'.join(FORMATS)}.")
+        raise InputError(f"{path} does not end in .{', .'.join(FORMATS)}; give such a name.")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; make it first.")
 

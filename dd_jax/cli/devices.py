@@ -3,11 +3,11 @@
 `--distributed` takes the coordinator, the count and the index from the options, then from the usual
 environment variables; what neither says is left to JAX, which knows SLURM, Open MPI and others.
 
-A process of a distributed job is watched by its parent. Where a process of the job is gone, JAX
-ends the others from C++: an abort in the middle of whatever Python does, with a page of log and a
-stack. So the work is done in a child, and the parent has the last word: one line, and an exit
-status. What libraries write past Python (the collectives report on standard output) is kept aside,
-and shown only where the child dies of something else.
+Each process of a distributed job runs as a child that its parent watches. When one process of the
+job is lost, JAX aborts the others from C++, whatever Python is doing, and prints a page of log with
+a stack. The parent survives this, prints one line and returns an exit status. Output that libraries
+write without Python (the collectives report on standard output) goes to a temporary file, which is
+shown only if the child ends for another reason.
 """
 
 import contextlib
@@ -28,18 +28,19 @@ from dd_jax.cli.options import Switch, flag
 from dd_jax.cli.output import BAD_INPUT, INTERNAL_ERROR, reported
 from dd_jax.errors import InputError, ProcessLost
 
-# JAX is imported inside functions: not for help, and never in the parent of a distributed job.
+# JAX is imported inside functions: help does not need it, and the parent of a distributed job must
+# fork before any backend has started threads.
 
 _VARIABLES = {
     "coordinator": "JAX_COORDINATOR_ADDRESS",
     "processes": "JAX_NUM_PROCESSES",
     "process_index": "JAX_PROCESS_ID",
 }
-# Seconds without a sign of life after which a process is given up; JAX's own choice is 100.
+# Seconds without a heartbeat after which a process counts as lost; JAX's default is 100.
 _HEARTBEAT = 30
-# What JAX says when it ends a process because another one is gone.
+# What JAX prints when it aborts a process because another one is lost.
 _GIVEN_UP = b"JAX distributed service detected fatal errors"
-# Seconds that a process waits for the others to end as well: after its work, and after a refusal.
+# Seconds that a process waits for the others to end: after its work, and after bad input.
 _PATIENCE, _SHORT_PATIENCE = 300.0, 5.0
 
 
@@ -73,7 +74,7 @@ class Devices:
         return _supervised(label, config, lambda: work(config))
 
     def check(self) -> None:
-        """Refuse what cannot work before anything is started."""
+        """Refuse options that cannot work, before anything is started."""
         for number in self.mesh or ():
             checks.whole("--mesh", number, least=1)
         if self.distributed:
@@ -84,7 +85,7 @@ class Devices:
                 raise InputError(f"{flag(name)} belongs to --distributed; add it, or drop this.")
 
     def address(self) -> dict[str, Any]:
-        """Arguments of `jax.distributed.initialize`; None where JAX has to find out."""
+        """Arguments of `jax.distributed.initialize`; None where JAX has to find the value."""
         found: dict[str, Any] = {name: self._given(name) for name in _VARIABLES}
         where, count, index = found.values()
         if where is not None and not _is_address(where):
@@ -114,12 +115,10 @@ class Devices:
         except (TypeError, ValueError) as error:
             missing = [name for name in _VARIABLES if self._given(name) is None]
             words = ", ".join(f"{flag(name)} (or {_VARIABLES[name]})" for name in missing)
-            raise InputError(
-                f"--distributed in no cluster that JAX knows: give {words}."
-            ) from error
+            raise InputError(f"JAX found no cluster for --distributed; give {words}.") from error
         except RuntimeError as error:
             said = str(error).splitlines()[0]
-            raise ProcessLost(f"the processes did not come together ({said})") from error
+            raise ProcessLost(f"the processes could not connect to each other ({said})") from error
 
     def _given(self, name: str) -> Any:
         """The option, or else the environment variable of the same meaning."""
@@ -189,9 +188,9 @@ def _supervised(command: str, config: Any, work: Callable[[], int]) -> int:
 
 
 def _died(ended: int, said: bytes) -> int:
-    """Says why a child ended before its work was done."""
+    """Say why a child ended before its work was done."""
     if _GIVEN_UP in said:
-        raise ProcessLost("another process is gone or does not answer")
+        raise ProcessLost("another process ended or does not answer")
     sys.stderr.write(said.decode(errors="replace"))
     how = os.waitstatus_to_exitcode(ended)
     raise ProcessLost(
@@ -223,7 +222,7 @@ def _work(name: str, config: Any, work: Callable[[], int], told: int) -> None:
         status = reported(name, joined)
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:  # the reader went away, which is no error of the job
+    except BrokenPipeError:  # the reader went away, which is not an error of the job
         status = 0
     finally:
         os.write(told, bytes([status]))
@@ -233,15 +232,15 @@ def _work(name: str, config: Any, work: Callable[[], int], told: int) -> None:
 
 
 def _digest(config: Any) -> str:
-    """Of all options but those that tell processes apart."""
+    """A digest of all options except those that differ between processes."""
     shared = replace(config, devices=Devices(mesh=config.devices.mesh))
     return hashlib.sha256(repr(shared).encode()).hexdigest()
 
 
 def _leave(patience: float) -> None:
-    """Wait for the others to end as well, so that none takes this one's end for a failure.
+    """Wait for the others, so that none of them takes the end of this process for a failure.
 
-    Input that cannot be used is refused by all of them, at about the same time.
+    After bad input the wait is short: all processes refuse it at about the same time.
     """
     import jax
 
@@ -261,7 +260,7 @@ def _end_with_parent(alive: int) -> None:
 
 
 def _keep_libraries_quiet(aside: int) -> None:
-    """Python keeps the standard streams; what is written to their numbers directly goes aside."""
+    """Python keeps the standard streams; what C++ writes to descriptors 1 and 2 goes to `aside`."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         kept = os.dup(number)
         os.dup2(aside, number)

@@ -4,6 +4,7 @@ A command's options are the fields of its `Config`, a frozen dataclass; its docs
 """
 
 import contextlib
+import dataclasses
 import inspect
 import io
 import itertools
@@ -19,7 +20,7 @@ from dd_jax.errors import InputError
 Switch = tyro.conf.FlagCreatePairsOff[bool]
 """An option without a value."""
 
-# JAX folds a seed into 32 bits; larger ones would repeat smaller ones.
+# JAX keeps 32 bits of a seed, so that a larger seed would repeat the noise of a smaller one.
 MOST_SEED = 2**32 - 1
 
 
@@ -48,7 +49,7 @@ def require_folder(option: str, folder: Path) -> None:
 
 
 def parse(label: str, kind: type, options: list[str]) -> Any:
-    """The options as a `Config`; what the parser has to say of bad ones is cut to one line."""
+    """The options as a `Config`; a message of the parser is shortened to one line."""
     _refuse_repeats(options)
     said = io.StringIO()
     try:
@@ -58,14 +59,23 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
         if not done.code:
             raise
         raise InputError(f"{_first_sentence(said.getvalue())}; see {label} --help.") from None
+    _refuse_empty(config, options)
     seed = getattr(config, "seed", None)
     if seed is not None:
         checks.whole("--seed", seed, most=MOST_SEED)
     return config
 
 
+def _refuse_empty(config: Any, options: list[str]) -> None:
+    """Refuse an option for several values that has none: the default would be used silently."""
+    typed = {option.replace("_", "-") for option in options}
+    for field in dataclasses.fields(config):
+        if getattr(config, field.name) == () and flag(field.name) in typed:
+            raise InputError(f"{flag(field.name)} has no value; give at least one, or drop it.")
+
+
 def _refuse_repeats(options: list[str]) -> None:
-    """The parser keeps the last of an option's values, without a word about the others."""
+    """Refuse an option given twice: the parser would silently keep the last value."""
     seen = set()
     for option in options:
         # As the parser reads them: --l2=1, --eps_dd for --eps-dd, --no-save beside --save.
@@ -86,17 +96,25 @@ def _first_sentence(box: str) -> str:
 
     inside = itertools.dropwhile(lambda line: not is_text(line), lines)
     said = " ".join(itertools.takewhile(is_text, inside)).rstrip(".:")
-    return _NO_NUMBER.sub(_of_kind, _NO_MATCH.sub(_of_kinds, said))
+    if said.startswith("Missing from"):  # followed by the help of each option that is missing
+        return f"give {', '.join(_MISSING.findall(said))}"
+    for pattern, reworded in _REWORDED.items():
+        said = pattern.sub(reworded, said)
+    return said
 
 
-# What the parser says of a value of the wrong kind: for an option that needs a number, and for one
-# that may be left out.
+# The parser's messages about missing options, and about a value of the wrong kind: for an option
+# that needs a number, for one that may be left out, and for one with a list of choices.
+_MISSING = re.compile(r"(--[\w-]+) [A-Z{]")
 _NO_NUMBER = re.compile(
     r"Error parsing (--[\w-]+): (?:invalid literal for (int)|could not convert string to (float))"
     r".*: '(.*)'"
 )
 _NO_MATCH = re.compile(
     r"Error parsing (--[\w-]+): no type matching (.+) could be instantiated from \[(.*)\]"
+)
+_NO_CHOICE = re.compile(
+    r"invalid choice '(.*)' for argument '(--[\w-]+)'\. Expected one of \((.*)\)"
 )
 
 
@@ -110,3 +128,12 @@ def _of_kinds(found: re.Match) -> str:
     given = " ".join(value.strip("' ") for value in values.split(","))
     wanted = " or ".join(k for k in (k.strip("{}") for k in kinds.split("|")) if k != "None")
     return f"{option} {given}: give {wanted}"
+
+
+def _of_choices(found: re.Match) -> str:
+    given, option, choices = found.groups()
+    known = sorted(choice.strip("' ") for choice in choices.split(","))
+    return f"{option} {given}: give one of {', '.join(name for name in known if name != 'None')}"
+
+
+_REWORDED = {_NO_NUMBER: _of_kind, _NO_MATCH: _of_kinds, _NO_CHOICE: _of_choices}

@@ -1,7 +1,7 @@
 """What commands say: JSON or text, progress, and in one line what went wrong.
 
-Exit statuses: 0 fine, 1 a claim was refuted, 2 bad input, 3 an error of the program itself, or a
-process of a distributed job that is gone.
+Exit statuses: 0 success, 1 a claim was refuted, 2 bad input, 3 an error of the program itself, or a
+lost process of a distributed job.
 """
 
 import json
@@ -115,7 +115,7 @@ def reported(label: str, work: Callable[[], int]) -> int:
         print(f"{label}: {error}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
-        raise  # the reader went away, which is no bad input: see `dd_jax.cli.entry`
+        raise  # the reader went away, which is not bad input: see `dd_jax.cli.entry`
     except OSError as error:
         print(f"{label}: {error}; name another place.", file=sys.stderr)
         return BAD_INPUT
@@ -123,9 +123,8 @@ def reported(label: str, work: Callable[[], int]) -> int:
         print(f"{label}: out of memory; ask for a smaller run.", file=sys.stderr)
         return BAD_INPUT
     except ProcessLost as error:
-        print(
-            f"{label}: {error}; start all processes again, whole chunks are kept.", file=sys.stderr
-        )
+        remedy = "start all processes again: complete chunks are kept"
+        print(f"{label}: {error}; {remedy}.", file=sys.stderr)
         return INTERNAL_ERROR
     except Exception as error:
         # Status 1 would say that a claim was refuted.

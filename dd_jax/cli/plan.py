@@ -24,15 +24,15 @@ class Config:
     dim: int
     """Parameters of the model."""
     l2: float
-    """λ of the regulariser (λ/2)‖θ‖²."""
+    """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: float
     """Privacy budget of one release (--nonconvex: of one run)."""
     eps_dd: float
-    """What may remain of one deleted record."""
+    """Deletion budget: what may remain of one deleted record."""
     order: float | None = None
     """Rényi order q of the budgets."""
     delta: float | None = None
-    """δ, if the budgets are the ε of (ε, δ)."""
+    """The δ of (ε, δ), if the budgets are its ε."""
     loss: (
         Literal[
             "logistic",
@@ -48,19 +48,19 @@ class Config:
     ) = None
     """A loss of the catalogue; without one, declare --lipschitz and --smoothness yourself."""
     lipschitz: float | None = None
-    """L of one record's loss."""
+    """Lipschitz constant L of one record's loss."""
     smoothness: float | None = None
-    """β of one record's loss."""
+    """Smoothness constant β of one record's loss."""
     bound: float | None = None
-    """b, a bound on |loss| (--nonconvex)."""
+    """A bound b on |loss| (--nonconvex)."""
     single_index: Switch = False
-    """The declared loss is a single-index GLM, so that it may be clipped."""
+    """The declared loss is a generalised linear model with one score, so that it may be clipped."""
     feature_norm: float | None = None
     """Bound on the feature norm of a catalogue loss, 1 by default."""
     intercept: Switch = False
     """Append a constant 1 to the features of a catalogue loss."""
     threshold: float | None = None
-    """Where the Huber loss turns linear."""
+    """The Huber loss is linear beyond this residual."""
     smoothing: float | None = None
     """Width of the smoothed hinge's corner."""
     label_bound: float | None = None
@@ -80,14 +80,14 @@ class Config:
     request: int = 1
     """The last request that deletes the record."""
     first_inserted: int = 0
-    """The request that first brought the record in; 0 for a record of the initial database."""
+    """The request that inserted the record; 0 for a record of the initial database."""
     accountant: Literal["optimal", "unrelaxed", "paper", "sharp", "refined", "tuned"] | None = None
     """Formulas of the certificate: optimal, unrelaxed or paper; with --nonconvex sharp, refined,
     tuned or paper. The tightest by default."""
     step_size: float | None = None
     """Step size η; the accountant's own by default."""
     noise_variance: float | None = None
-    """Noise variance σ² of your own; the least that the budgets allow by default."""
+    """Noise variance σ²; by default the smallest that the budgets allow."""
     target_risk: float | None = None
     """Excess risk that no released model may exceed."""
     protects: Literal["record", "label"] = "record"
@@ -150,7 +150,7 @@ def _loss(config: Config) -> LossConstants:
         options["intercept"] = True
     needed = _NEEDED.get(config.loss)
     if needed and needed not in options:
-        raise InputError(f"{config.loss} needs {flag(needed)}; give it.")
+        raise InputError(f"the loss {config.loss} needs {flag(needed)}; give it.")
     try:
         loss = getattr(constants, config.loss)(**options)
     except TypeError:
@@ -162,7 +162,7 @@ def _loss(config: Config) -> LossConstants:
 
 
 def _loosened(config: Config, loss: LossConstants) -> LossConstants:
-    """The proved constants, or larger ones where they are given: those hold as well."""
+    """The proved constants, or larger ones if they are given: a larger bound holds as well."""
     given = {}
     for name in ("lipschitz", "smoothness", "bound"):
         value, proved = getattr(config, name), getattr(loss, name)
@@ -241,7 +241,7 @@ def _certificate(config: Config, problem: ProblemConstants, name: str) -> Certif
 
 
 def _compared(config: Config, problem: ProblemConstants, name: str) -> dict[str, Any]:
-    """One accountant's settings and numbers, or why it has none."""
+    """One accountant's settings and numbers, or the reason why it has none."""
     try:
         return _numbers(_certificate(config, problem, name))
     except InputError as error:

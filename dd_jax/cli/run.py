@@ -26,7 +26,7 @@ class Config:
     Learns a private linear model, serves a stream of deletions, and shows for every request the
     excess risk, held-out accuracy, gradients spent, the ratio to retraining and what is certified.
 
-    A data set that comes along (see `dd-jax data`), with Rényi budgets:
+    A data set of the package (see `dd-jax data`), with Rényi budgets:
         dd-jax run --data digits-3-vs-8 --requests 10 --eps-dp 1 --eps-dd 0.1
 
     Your own file, two classes in column y, values known to lie in [0, 10]:
@@ -35,9 +35,9 @@ class Config:
     Rows 3, 17 and 25 of it, (ε, δ) budgets, one JSON object:
         dd-jax run --data my.csv --label y --unit-rows --rows 3 17 25 --delta 1e-5 --json
 
-    With no bounds declared the ranges are measured on the records, which no certificate covers;
+    If no bounds are declared, the ranges are measured on the records, which no certificate covers;
     the output says so. Rows are numbered from 0, after the header. The noise comes from a secret
-    key, which is not stored; with --seed it can be repeated, and guessed: that is a rehearsal.
+    key, which is not stored. With --seed the noise can be repeated, and guessed: a rehearsal.
     """
 
     data: str
@@ -51,11 +51,11 @@ class Config:
     delimiter: str | None = None
     """CSV: character between columns; found in the header by default."""
     bound: float | None = None
-    """Declared: no row has a norm beyond this."""
+    """Declared: no row has a larger norm."""
     lower: float | None = None
-    """Declared: no value is below this."""
+    """Declared: no value is smaller."""
     upper: float | None = None
-    """Declared: no value is above this."""
+    """Declared: no value is larger."""
     ranges: Path | None = None
     """Declared: JSON file with the range of every column, {"age": [0, 120], …}."""
     unit_rows: Switch = False
@@ -67,29 +67,29 @@ class Config:
     requests: int | None = None
     """Deletion requests to serve; 10 by default."""
     edits_per_request: int = 1
-    """r, rows that one request deletes."""
+    """Rows r that one request deletes."""
     rows: tuple[int, ...] = ()
     """Rows to delete, in order, none of them held out; the first training rows by default."""
     loss: Literal["logistic", "smoothed_hinge", "huber"] = "logistic"
     """Loss of one record."""
     l2: float = 0.05
-    """λ of the regulariser (λ/2)‖θ‖²."""
+    """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: float = 1.0
     """Privacy budget of one release, for records that stay."""
     eps_dd: float = 0.1
-    """What may remain of one deleted record."""
+    """Deletion budget: what may remain of one deleted record."""
     order: float | None = None
     """Rényi order q of the budgets; 2 by default."""
     delta: float | None = None
-    """δ, if the budgets are the ε of (ε, δ)."""
+    """The δ of (ε, δ), if the budgets are its ε."""
     adaptivity: int = 0
-    """p, releases that whoever asks for a deletion may have seen before."""
+    """Releases p that the requester may have seen before."""
     accountant: Literal["optimal", "unrelaxed", "paper"] = "optimal"
     """Formulas of the certificate."""
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
     seed: int | None = None
-    """Rehearse: noise, and a file's split, from this seed. By default a secret key, and split 0."""
+    """Rehearse: noise and a file's split from this seed. By default a secret key, and split 0."""
     json: Switch = False
     """Print one JSON object."""
     save: Path | None = None
@@ -109,9 +109,9 @@ _OF_FILES = (
     "unit_rows",
 )
 _DEFAULT_REQUESTS = 10
-# Longer streams are shown in part; the JSON object has all of them.
+# Of a longer stream the table shows a part; the JSON object has all lines.
 _MOST_SHOWN = 20
-# Of warnings, so that they fit every terminal.
+# Columns of a warning, so that it fits every terminal.
 _WIDTH = 80
 
 
@@ -121,7 +121,7 @@ def main(config: Config) -> int:
     _check(config)
     requests = _num_requests(config)
     say(f"dd-jax run: reading {config.data}, starting JAX …")
-    import jax  # here and below: not before help was asked for, and options were refused
+    import jax  # here and below, so that help and refused options do not wait for JAX
 
     from dd_jax.cli import serving
     from dd_jax.keys import secret_key
@@ -165,8 +165,8 @@ def _check(config: Config) -> None:
     options.require_at_least(config, requests=1, edits_per_request=1, seeds=1, adaptivity=0)
     for place, row in enumerate(config.rows):
         if row in config.rows[:place]:
-            raise InputError(f"--rows {row} is named twice; a record is deleted once.")
-    if config.save is not None:  # before a long run would be lost there
+            raise InputError(f"--rows names {row} twice; name every row once.")
+    if config.save is not None:  # before a long run, whose results would be lost
         options.require_folder("--save", config.save)
         config.save.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.save):
@@ -241,7 +241,7 @@ def _task(config: Config, least: int):
 
 
 def _stream(config: Config, data, requests: int):
-    """Places among the training records of the rows to delete, requests × r."""
+    """Training records to delete by their numbers, requests × r."""
     shape = (requests, config.edits_per_request)
     if config.rows:
         return data.training_row(config.rows).reshape(shape)
@@ -278,7 +278,7 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
 
 
 def _shown(requests: list[dict]) -> list[dict]:
-    """All lines, or so many of them spread evenly, the first and the last among them."""
+    """All lines, or some of them at even distances, with the first and the last."""
     if len(requests) <= _MOST_SHOWN + 1:
         return requests
     last = len(requests) - 1
@@ -303,17 +303,17 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
-    """What a deletion costs, what the columns mean, and what is kept."""
+    """What a deletion costs, what the columns mean, and what must be kept."""
     plan, seconds, kept = values["plan"], values["seconds"], values["kept"]
     last = values["requests"][-1]
     ratio, relearn, same = (last[f"{way}ratio"] for way in ("", "relearn_", "same_risk_"))
     compared = (
         f"{ratio:.3g}× less than retraining"
         if ratio > 1
-        else f"NOT less than retraining, which takes {ratio:.3g} of that"
+        else f"NOT less than retraining, which costs {ratio:.3g} times as much"
     )
     least = min(line["excess_risk"] for line in values["requests"])
-    rounding = (  # where the minimisers' own error shows in the excess risks
+    rounding = (  # said only where the error of the minimisers is visible in the excess risks
         f"; rounding may make them too small by up to {values['risk_error']:.2g}"
         if values["risk_error"] > 0.01 * least
         else ""

@@ -1,8 +1,8 @@
-"""What `dd-jax run` does: a stream of deletions as an operator would serve it, and what it shows.
+"""What `dd-jax run` does: it serves a stream of deletions as an operator would, and judges it.
 
-The unrounded model and the edited database are kept between requests; what is released is the model
-rounded to a grid. A deleted row is replaced by the loss's null record, and every release is judged
-on the database it was trained on.
+The unrounded model and the edited database are kept between requests; a release is rounded to a
+grid. A deleted row is replaced by the loss's null record, and every release is judged on the
+database that it was trained on.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ from dd_jax.plans.settings import edited_descent
 from dd_jax.types import Edit, Labelled, Transcript, apply_edit
 
 CHUNK = 10
-# Products of one number of a record with one of a model: about a day on one core.
+# The most multiplications of a feature by a parameter: about a day on one core.
 MOST_WORK = 1e14
-# Of all intervals of a table together.
+# Confidence of all intervals of a table together.
 CONFIDENCE = 0.95
-# Of held-out rows: more seeds and more rows are no remedy for a gain that is at most so small.
+# Share of held-out rows. A gain that is at most this small is not worth more seeds or rows.
 _NO_GAIN = 0.01
 
 
@@ -53,7 +53,7 @@ class Service:
         problem, plan: the regularised problem, and a convex plan for it.
         train: the private records. test: held-out records, perhaps none.
         stream: rows of `train` that each request deletes, requests × r.
-        adaptivity: p, releases that are shown to whoever asks, the first ones.
+        adaptivity: the first p releases are shown to the requester.
     """
 
     problem: Problem
@@ -74,14 +74,14 @@ def make(
     adaptivity: int = 0,
     **budgets: Any,
 ) -> Service:
-    """The service of a file or task: its problem, and a plan that meets the budgets.
+    """The service on a file or task: its problem, and a plan that meets the budgets.
 
     Args:
         data: records with rows in the unit ball, and how they got there.
         stream: rows of the training records to delete, requests × r.
         loss: name of a loss of the catalogue. l2: λ.
         intercept: whether a constant 1 is appended to the features.
-        adaptivity: p, releases that are shown to whoever asks; at most as many as requests.
+        adaptivity: the first p releases are shown to the requester; at most one per request.
         **budgets: as `dd.plan_convex` takes them.
     """
     norm = 1.0
@@ -212,7 +212,7 @@ def _check_work(plan: Plan, requests: int, seeds: int) -> None:
 
 
 def _timed(learn, delete, train, edit, learn_key, delete_key) -> Seconds:
-    """Both programs compiled ahead and run apart, as a curator with one model would."""
+    """Both programs are compiled first and then run separately, as by a curator with one model."""
     start = time.perf_counter()
     lowered = learn.lower(learn_key, train)
     learn, state = lowered.compile(), lowered.out_info
@@ -224,7 +224,7 @@ def _timed(learn, delete, train, edit, learn_key, delete_key) -> Seconds:
 
 
 def _clocked(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns and its wall time, the median of five where one is short."""
+    """The result of a call and its wall time; the median of up to five calls if they are short."""
     taken, result = [], None
     while not taken or (len(taken) < 5 and sum(taken) < 1.0):
         start = time.perf_counter()
@@ -262,7 +262,7 @@ def _judge(problem: Problem, models, train: Labelled, test: Labelled, stream: Ed
 def lines(service: Service, served: Served) -> list[dict[str, Any]]:
     """A dictionary for every release, the learned model first, then one for every request.
 
-    A requester saw at most p releases, and at most the i there were.
+    Before request i a requester saw at most p releases, and at most the i that existed.
     """
     plan, worst = service.plan, 0.0
     learned = {
@@ -292,10 +292,11 @@ _RATIOS = ("relearn_ratio", "same_risk_ratio", "ratio")
 
 
 def _retraining(plan: Plan, risk_bound: float | None) -> dict[str, float | None]:
-    """Gradients of retraining over those of a request, in two ways, and the smaller of the two.
+    """Gradients of retraining divided by those of a request, in two ways, and the smaller ratio.
 
-    Learning again as planned, and from scratch with the plan's noise until the risk bound is that
-    of the request; None where rounding leaves no room between that and what the noise allows.
+    The first way learns again as planned. The second learns from scratch, with the plan's noise,
+    until the risk bound is that of the request; its ratio is None if the noise alone exceeds that
+    bound by rounding.
     """
     relearn, same_risk = plan.learn_steps / plan.delete_steps, None
     if risk_bound is not None:
@@ -385,30 +386,29 @@ def summary(
 
 
 def rehearsed(certificate: Certificate, seed: int) -> Certificate:
-    """The certificate of a run whose noise can be guessed, which says so; no genuine one."""
+    """The certificate of a run whose noise can be guessed: its first warning, so not genuine."""
     text = (
-        f"REHEARSAL: the noise came from seed {seed} and can be made again by anybody, so that no "
-        f"guarantee holds for what was released here; leave the seed out for a secret key"
+        f"REHEARSAL: the noise came from seed {seed}, and anybody can repeat it, so that no "
+        f"guarantee holds for these releases; leave the seed out for a secret key"
     )
     return replace(certificate, warnings=(text, *certificate.warnings))
 
 
 def _majority(data: OwnData) -> float | None:
-    """The most that one answer for all held-out rows gets right."""
+    """The accuracy of the better constant answer for all held-out rows."""
     return float(np.mean(_has_larger_class(data))) if len(data.test.label) else None
 
 
 def _has_larger_class(data: OwnData) -> np.ndarray:
-    """Which held-out rows have the class that most of them have."""
+    """Which held-out rows belong to the larger class."""
     label = np.asarray(data.test.label)
     return label == (1.0 if np.mean(label) >= 0 else -1.0)
 
 
 def _about_accuracy(data: OwnData, served: Served, intercept: bool) -> list[str]:
-    """A warning where the last releases are no better than one answer for all rows, or not shown
-    to be.
+    """A warning if the last releases are not better than one answer for all rows, or not provably.
 
-    Judged row by row, with the spread over rows and that over seeds.
+    The gain is judged row by row, with its spread over rows and over seeds.
     """
     if served.right is None or served.accuracy is None or served.exact_accuracy is None:
         return []
@@ -418,8 +418,8 @@ def _about_accuracy(data: OwnData, served: Served, intercept: bool) -> list[str]
         return []
     majority, exact = float(np.mean(same)), float(served.exact_accuracy[-1])
     found = (
-        f"after the last request {gain + majority:.3f} of the held-out rows are classified "
-        f"rightly, and {majority:.3f} by the same answer for all of them"
+        f"after the last request the accuracy on held-out rows is {gain + majority:.3f}, and the "
+        f"same answer for all of them has {majority:.3f}"
     )
     if gain > 0 and gain + margin > _NO_GAIN:
         rows, seeds = len(same), len(served.accuracy)
@@ -440,7 +440,7 @@ def _about_accuracy(data: OwnData, served: Served, intercept: bool) -> list[str]
 
 
 def _gain(by_row: np.ndarray, by_seed: np.ndarray) -> tuple[float, float]:
-    """The mean gain, and the most that chance explains of it, one-sided at `CONFIDENCE`."""
+    """The mean gain, and the largest gain that chance explains, one-sided at `CONFIDENCE`."""
     parts = [np.asarray(part, np.float64) for part in (by_row, by_seed) if len(part) > 1]
     if len(by_row) < 2:
         return float(np.mean(by_row)), math.inf
@@ -450,18 +450,18 @@ def _gain(by_row: np.ndarray, by_seed: np.ndarray) -> tuple[float, float]:
 
 
 def _about_risk(served: Served, risk_bound: float | None) -> list[str]:
-    """A warning where the noise leaves nothing of what was learned, or nothing is promised."""
+    """A warning if the model is not better than the model 0, or is not promised to be."""
     mean, zero = float(served.risk[:, -1].mean()), served.zero_risk
     remedy = "give more records, larger budgets or a larger l2"
     if mean >= zero:
         return [
             f"NOTHING LEARNED: after the last request the mean excess risk {mean:.3g} is not below "
-            f"that of the model 0 ({zero:.3g}), so that the noise leaves nothing; {remedy}"
+            f"that of the model 0 ({zero:.3g}), because of the noise; {remedy}"
         ]
     if risk_bound is not None and risk_bound > zero:
         return [
             f"NOTHING PROMISED: the certified risk bound {risk_bound:.3g} is above the excess risk "
-            f"of the model 0 ({zero:.3g}), so that the certificate promises no better model than "
-            f"that one, though the measured mean is {mean:.3g}; {remedy}"
+            f"of the model 0 ({zero:.3g}), so that the certificate does not promise a better model "
+            f"than that one, although the measured mean is {mean:.3g}; {remedy}"
         ]
     return []

@@ -21,43 +21,43 @@ from dd_jax.intervals import check_confidence, mean_over_seeds, simultaneous
 class Config:
     """Sweep settings on one data set: what each costs, and the risk and accuracy it gives.
 
-    Options that take several values span a grid; every combination is planned by the optimal
-    accountant, learned, asked to delete its first records one by one, and judged, over --seeds
-    seeds. Excess risk is that of a released model on the current database, beside the certified
-    bound on its mean; accuracy is held out.
+    Options that take several values span a grid. The optimal accountant plans every combination;
+    then, for each of --seeds seeds, a model is learned, the first records are deleted one by one,
+    and the releases are judged. Excess risk is that of a released model on the current database,
+    beside the certified bound on its mean; accuracy is measured on held-out records.
 
     Two regularisers and two privacy budgets, (ε, δ):
         dd-jax sweep --l2 0.01 0.05 --eps-dp 0.5 1 --delta 1e-5
 
-    More noise than privacy asks for, which saves deletion steps:
+    More noise than privacy needs, which saves deletion steps:
         dd-jax sweep --noise-variance 0.01 0.1 --eps-dd 0.1 0.01 --results noise
 
-    Writes sweep.csv and sweep.json, and chunks of seeds under sweep/: a killed sweep goes on where
-    it stopped and ends with the same bytes; a sweep with other settings, data, library versions or
-    devices never uses them. A setting that no plan can meet is listed with the reason. Exit status
-    1: a mean was above its certified risk bound, beyond what chance explains.
+    Writes sweep.csv and sweep.json, and chunks of seeds under sweep/: a killed sweep continues
+    where it stopped and ends with the same bytes; a sweep with other settings, data, library
+    versions or devices never uses them. A setting that no plan can meet is listed with the reason.
+    Exit status 1: a mean is above its certified risk bound by more than chance explains.
     """
 
     data: str = "digits-3-vs-8"
     """A task of `dd-jax data`."""
     l2: tuple[float, ...] = (0.05,)
-    """λ of the regulariser (λ/2)‖θ‖²."""
+    """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: tuple[float, ...] = (1.0,)
     """Privacy budget of one release."""
     eps_dd: tuple[float, ...] = (0.1,)
-    """What may remain of one deleted record."""
+    """Deletion budget: what may remain of one deleted record."""
     noise_variance: tuple[float, ...] = ()
-    """Noise variance σ²; the least that the budgets allow by default."""
+    """Noise variance σ²; by default the smallest that the budgets allow."""
     clip_norm: tuple[float, ...] = ()
     """Clip every record's gradient to this norm; no clipping by default."""
     step_size: tuple[float, ...] = ()
     """Step size η; 1/(λ+β) by default."""
     records: tuple[int, ...] = ()
-    """n, the first records of the training set; all by default. Each n compiles once more."""
+    """Use the first n records of the training set; all by default. Each n compiles once more."""
     order: float | None = None
     """Rényi order q of the budgets, 2 unless --delta is given."""
     delta: float | None = None
-    """δ, if the budgets are the ε of (ε, δ)."""
+    """The δ of (ε, δ), if the budgets are its ε."""
     requests: int = 10
     """Deletions that are served, one record each."""
     seeds: int = 100
@@ -71,7 +71,7 @@ class Config:
     results: Path = Path("results")
     """Folder to write to; made if it is missing."""
     resume: bool = True
-    """Use the chunks that are there."""
+    """Use the chunks that an earlier sweep kept."""
     json: Switch = False
     """Print one JSON object."""
     devices: DeviceOptions = ONE_DEVICE
@@ -86,7 +86,7 @@ def main(config: Config) -> int:
     """Sweep, save and print; returns the exit status."""
     _check(config)
     say("dd-jax sweep: starting JAX …")
-    import jax  # here and below: not before help was asked for, and options were refused
+    import jax  # here and below, so that help and refused options do not wait for JAX
 
     from dd_jax import data, processes, sharding, sweeps
     from dd_jax.sweeps import deletion
@@ -112,7 +112,7 @@ def main(config: Config) -> int:
                 settings,
                 traced=deletion.TRACED,
                 arguments=arguments,
-                at_once=1,  # a setting takes its own number of steps, not the most of all
+                at_once=1,  # side by side, all settings would take the steps of the longest
                 progress=tick,
             )
 
@@ -141,9 +141,9 @@ def _questions(config: Config, dataset) -> list:
     most, dim = dataset.train.features.shape
     for n in config.records:
         if not 1 <= n <= most:
-            raise InputError(f"--records {n}: {config.data} has {most} training records.")
+            raise InputError(f"--records {n}: {config.data} has {most} training rows; give fewer.")
     if config.requests > min(config.records or (most,)):
-        raise InputError(f"--requests {config.requests} deletes more records than there are.")
+        raise InputError(f"--requests {config.requests}: there are fewer records; give fewer.")
     axes = {name: getattr(config, name) for name in _GRID if getattr(config, name)}
     base = Question(
         data=config.data,
@@ -209,7 +209,7 @@ def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
 
 
 def _save(folder: Path, values: dict[str, Any]) -> list[str]:
-    # Refused settings have fewer columns: take those of a row that ran.
+    # A refused setting has fewer columns: use those of a row that ran.
     columns = list(max(values["rows"], key=len))
     table = io.StringIO()
     writer = csv.DictWriter(table, columns, lineterminator="\n")
@@ -263,7 +263,7 @@ def _varied(config: Config) -> dict[str, str]:
 
 
 def _mean(row: dict, name: str) -> str:
-    # Limits end at 0, and for an accuracy at 1.
+    # The interval is cut at 0, and at 1 for an accuracy, so that its halves can differ.
     half = max(row[f"{name}_high"] - row[name], row[name] - row[f"{name}_low"])
     return f"{row[name]:.3g} ± {half:.1g}"
 

@@ -1,4 +1,4 @@
-"""Data: tasks with fixed preprocessing (`load`), the pinned fetcher, a user's own file."""
+"""Data: tasks with fixed preprocessing (`load`), a fetcher of pinned packages, own files."""
 
 from dd_jax.data import fetch
 from dd_jax.data.tasks import TASKS, Dataset, load

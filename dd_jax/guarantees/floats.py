@@ -9,7 +9,7 @@ from dd_jax import checks
 _FLOAT32 = float(np.finfo(np.float32).eps)
 _LEAST = np.finfo(np.float64).smallest_subnormal
 _MOST = np.finfo(np.float64).max
-# Formulas that may leave the range of floats on the way to a bound say so by ∞, not by a warning.
+# Formulas that leave the range of floats on the way to a bound return ∞, without a warning.
 quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
 
 
@@ -19,6 +19,7 @@ def product(*factors):
     Overflow is ∞, and so is 0·∞; a positive product below the least float is the least float. The
     order of the factors does not matter: nothing overflows or underflows on the way.
     """
+    # Mantissas and exponents apart: a float's exponent cannot leave its range before the end.
     mantissa, exponent = np.float64(1.0), 0
     with np.errstate(all="ignore"):
         for factor in factors:
@@ -45,7 +46,7 @@ def power(exponent):
 
 
 def rounded_up(x):
-    """A number that is positive in exact arithmetic; where it underflowed, the least float."""
+    """A number that is positive in exact arithmetic, or the least float where it underflowed."""
     return np.where(np.asarray(x) == 0, _LEAST, x)
 
 
@@ -62,8 +63,8 @@ def times(rate, num_steps):
 def least_float32_noise(reach):
     """100·2⁻²³·‖θ‖: the least deviation of noise that float32 can add to a model of this norm.
 
-    Below it the noisy model takes few values and tells the model without the noise; above it what
-    rounding moves is small against the noise. A rule of thumb, not a proof.
+    Below it the noisy model takes few values, which reveal the model without the noise; above it
+    rounding changes little compared with the noise. A rule of thumb, not a proof.
     """
     return plain(100 * _FLOAT32 * checks.positive("reach", reach))
 

@@ -1,6 +1,8 @@
 """What a certificate means for an adversary: bounds on membership-inference advantage, and back.
 
-Advantage is P[test = 1 | H₀] - P[test = 1 | H₁], at most the total variation between the two runs.
+The advantage of a test is P[test = 1 | H₀] - P[test = 1 | H₁], at most the total variation between
+the two runs. The paper's statements are its soundness theorem (`thm:soundness`) and its theorem
+that privacy of the remaining records is necessary for adaptive deletion (`thm:dp_necessary`).
 """
 
 import numpy as np
@@ -16,7 +18,7 @@ def advantage_soundness(order, eps):
 
     Proof of the second form. Let R_q(P₀‖π) and R_q(P₁‖π) be at most ε, S the set where the test
     says 1 and a = (q-1)/q. Hölder's inequality gives P₀(S) = ∫_S (dP₀/dπ) dπ ≤ (e^ε π(S))^a, and
-    likewise P₁(Sᶜ) ≤ (e^ε (1 - π(S)))^a. Hence P₀(S) - P₁(S) = P₀(S) + P₁(Sᶜ) - 1 is at most
+    likewise P₁(Sᶜ) ≤ (e^ε (1 - π(S)))^a. So P₀(S) - P₁(S) = P₀(S) + P₁(Sᶜ) - 1 is at most
     e^{εa} [t^a + (1-t)^a] - 1 with t = π(S); the bracket is concave in t and symmetric, so it is
     largest at t = 1/2, where it is 2^{1-a} = 2^{1/q}. The first form is Pinsker's, twice.
 
@@ -90,7 +92,7 @@ def epsilon_from_advantage_soundness_paper(order, advantage):
 
 
 def deletion_necessary(order, advantage):
-    """The ε below which adaptive deletion is impossible when learner and deleter leak this much.
+    """The ε below which adaptive deletion is impossible if learning and deletion leak this much.
 
     max{δ⁴/2, q/(q-1) · log(1+δ²) - log(2)/(q-1)}
 

@@ -4,17 +4,19 @@ The comparator is the Gibbs law of the edited database and the bound is one-side
 it needs the start N(0, σ²/λ I) exactly (erratum E11) and a non-adaptive requester (erratum E2).
 A bound is a function of one `Bounded`, of σ² and η, and of step counts.
 
-Two proofs, each in both directions (steps for a budget, budget for given steps) and with the noise
-that privacy asks for. `…_paper` follows the theorem with both of its step conditions (erratum E4),
-B = exp(4b/σ²). `…_tuned` keeps the constants of its proof and needs the oscillation of the loss
-only (erratum E5), in three forms, each valid and tighter than the one before:
+There are two proofs, each in both directions (steps for a budget, budget for given steps) and with
+the noise that privacy needs. `…_paper` follows the non-convex trade-off theorem
+(`thm:deletion_accuracy_nonconvex`) and the convergence theorem it rests on (`thm:convergence`),
+with both step conditions (erratum E4), B = exp(4b/σ²). `…_tuned` keeps the constants of the proof
+and needs only the oscillation of the loss (erratum E5), in three forms, each valid and tighter than
+the one before:
 
 * "tuned": LSI constant λ/Λ, Λ = exp(2b/σ²), and the discretisation error with its constants;
 * "refined": also keeps the factor (q-1)/q of the KL step;
 * "sharp": also lets the discretisation error build up only as the start is forgotten, and takes the
   start's divergence from Hoeffding's lemma, R_q ≤ q b²/(2σ⁴), where that is smaller.
 
-M = λ+β, κ = M/λ. Step counts are whole floats, infinite where they overflow.
+Notation: M = λ+β, κ = M/λ. Step counts are whole floats, infinite where they overflow.
 """
 
 from collections.abc import Callable
@@ -35,7 +37,7 @@ _LOG_2 = np.log(2)
 
 @dataclass(frozen=True)
 class Bounded:
-    """All that a bound on a bounded loss depends on, but for the noise and the steps.
+    """Everything that a bound on a bounded loss depends on, except the noise and the steps.
 
     Fields are numbers or arrays that broadcast; they are checked once, here.
 
@@ -393,6 +395,7 @@ def _best_speed(problem, eps_dd, needed, log_scale, form):
         np.log(3 / 32 / _LOG_2) + np.log(eps_dd) - np.log(order * problem.dim),
         np.log(3 / 32) / 2 - np.log(order) + log_scale,
     )
+    # Beyond a limit ϑ or the bias alone is too large; far below it ever more steps are needed.
     low, high = min(limits) - 10, min(limits)
     for _ in range(5):
         grid = np.linspace(low, high, 80)
@@ -469,6 +472,7 @@ def _least_noise(settings, problem, eps_dp):
         time = found.step_size * max(found.learn_steps, found.delete_steps)
         return found if per_time + np.log(time) <= log_noise else None
 
+    # ηK falls as σ² grows, so there is one crossing: bracket it in steps of e, then bisect.
     high = per_time
     while not private(high):
         high += 1

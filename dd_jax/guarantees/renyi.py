@@ -1,8 +1,9 @@
 """Rényi divergence, (ε, δ) and Gaussian DP: exact values and conversions between them.
 
 A claim R_q(P‖Q) ≤ ε is one-sided: it bounds P[O] by Q[O], not the reverse. A *linear* claim holds
-at every order, R_q ≤ qρ; the convex certificates are of this kind. μ-GDP means that telling P from
-Q is at least as hard as telling N(0, 1) from N(μ, 1); it implies R_q ≤ qμ²/2, both ways.
+at every order, R_q ≤ qρ; the convex certificates are of this kind. The claim of μ-GDP means that
+telling P from Q is at least as hard as telling N(0, 1) from N(μ, 1); it implies R_q ≤ qμ²/2, both
+ways.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ def renyi_gaussian(order, mean_first, covariance_first, mean_second, covariance_
     (q/2) δᵀ Σ_q⁻¹ δ - [logdet Σ_q - (1-q) logdet Σ₀ - q logdet Σ₁] / (2(q-1)),  Σ_q = (1-q)Σ₀ + qΣ₁
 
     Infinite unless Σ_q ≻ 0. Means are (…, d), covariances (…, d, d); the order and leading axes
-    broadcast. `dfn:renyi`.
+    broadcast. The definition of the divergence: `dfn:renyi`.
     """
     order = checks.order(order)
     root = _cholesky("covariance_first", covariance_first)
@@ -61,7 +62,8 @@ def _cholesky(name, covariance):
 def renyi_bounded_perturbation(perturbation, noise_variance):
     """R_q between Gibbs laws ∝ e^{-ℒ/σ²} and ∝ e^{-ℒ'/σ²} with |ℒ - ℒ'| ≤ c: at most 2c/σ².
 
-    Guarantee: for every order, both ways. `lem:bounded_perturbation_renyi`.
+    Guarantee: for every order, both ways. The lemma on bounded perturbations,
+    `lem:bounded_perturbation_renyi`.
     """
     perturbation = checks.nonnegative("perturbation", perturbation)
     inverse = 1 / checks.positive("noise_variance", noise_variance)
@@ -77,13 +79,13 @@ def compose_renyi(*epsilons):
 
 
 def weak_triangle(eps_first, eps_infinite):
-    """R_q(P‖Q) ≤ R_q(P‖M) + R_∞(M‖Q) for every M. `thm:triangle_inequality`."""
+    """The weak triangle inequality, `thm:triangle_inequality`: R_q(P‖Q) ≤ R_q(P‖M) + R_∞(M‖Q)."""
     eps_first = checks.nonnegative("eps_first", eps_first)
     return floats.plain(eps_first + checks.nonnegative("eps_infinite", eps_infinite))
 
 
 def at_lower_order(order, eps, lower_order):
-    """R_{q'} for q' ≤ q given R_q ≤ ε: ε itself. `thm:monotonicity`."""
+    """Monotonicity in the order, `thm:monotonicity`: R_q ≤ ε gives R_{q'} ≤ ε for q' ≤ q."""
     order, lower = checks.order(order), checks.order(lower_order)
     eps = checks.nonnegative("eps", eps)
     if np.any(lower > order):
@@ -98,7 +100,10 @@ def at_lower_order(order, eps, lower_order):
 
 
 def epsilon_simple(order, eps, delta):
-    """(ε', δ) from R_q ≤ ε, one-sided: ε' = ε + log(1/δ)/(q-1). `rem:renyi_onesided`."""
+    """(ε', δ) from R_q ≤ ε, one-sided: ε' = ε + log(1/δ)/(q-1).
+
+    The remark on one-sided conversion, `rem:renyi_onesided`.
+    """
     order, delta = checks.order(order), checks.delta(delta)
     eps = checks.nonnegative("eps", eps)
     with np.errstate(all="ignore"):
@@ -202,10 +207,10 @@ def gdp_epsilon(mu, delta):
     mu, delta = np.broadcast_arrays(checks.nonnegative("mu", mu), checks.delta(delta))
     target = np.log(delta)
     with np.errstate(all="ignore"):
-        # δ(ε) ≤ Φ(μ/2 - ε/μ), so this ε is large enough.
+        # As δ(ε) ≤ Φ(μ/2 - ε/μ), this ε is large enough.
         high = np.maximum(mu * (mu / 2 - special.ndtri(delta)), 0.0) * (1 + 1e-12)
         low = np.zeros_like(high)
-        for _ in range(110):
+        for _ in range(110):  # ε may be far smaller than its bound: halve to its last digits
             middle = (low + high) / 2
             above = _gdp_log_delta(mu, middle) > target
             low, high = np.where(above, middle, low), np.where(above, high, middle)
@@ -220,6 +225,7 @@ def gdp_from_epsilon_delta(epsilon, delta):
         checks.nonnegative("epsilon", epsilon), checks.delta(delta)
     )
     target = np.log(delta)
+    # In log μ, from the least normal float to a μ whose δ is 1 for every ε below 1e300.
     low, high = np.full(epsilon.shape, -706.0), np.full(epsilon.shape, 350.0)
     for _ in range(80):
         middle = (low + high) / 2
@@ -237,7 +243,11 @@ def _gdp_log_delta(mu, epsilon):
 
 
 def _erfcx_drop(u, width):
-    """erfcx(u) - erfcx(u + width) for width ≥ 0 without cancellation."""
+    """erfcx(u) - erfcx(u + width) for width ≥ 0 without cancellation.
+
+    The difference of close values would lose its digits; the integral of the slope keeps them, and
+    sixteen nodes are exact to rounding while the interval is short.
+    """
     nodes = u[..., None] + width[..., None] * (1 + _LEGENDRE_NODES) / 2
     integral = width / 2 * (_erfcx_slope(nodes) @ _LEGENDRE_WEIGHTS)
     direct = special.erfcx(u) - special.erfcx(u + width)

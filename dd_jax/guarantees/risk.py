@@ -1,12 +1,16 @@
 """Excess empirical risk err(Θ; D) = E[ℒ_D(Θ)] - min ℒ_D of learned and edited models.
 
-Convex losses: a recursion on the distance to the minimiser, and the paper's lemmas and theorem,
-which it tightens. Bounded non-convex losses: the paper's bounds, which are vacuous (erratum E3),
-and bounds without the factor exp(b/σ²). M = λ+β, κ = M/λ, c = 1-ηλ, B = exp(4b/σ²).
+For convex losses: a recursion on the distance to the minimiser, and what it tightens: the paper's
+lemmas on the risk after an edit (`lem:excess_risk_after_edit`) and after K steps
+(`lem:excess_risk_convex`), and part 3 of its convex trade-off theorem
+(`thm:unlearning_accuracy_convex`). For bounded non-convex losses: the paper's bounds, its theorem
+on the Gibbs law's risk (`thm:gibbs_optimal`) and part 3 of the non-convex trade-off theorem
+(`thm:deletion_accuracy_nonconvex`), both vacuous (erratum E3), and bounds without the factor
+exp(b/σ²). Notation: M = λ+β, κ = M/λ, c = 1-ηλ, B = exp(4b/σ²).
 
-A bound on a run takes a `Descent`, whose `records` is r, the records that one request edits; its
-order does not matter here. A bound for bounded losses takes a `Bounded`, of which q, n and r do not
-matter. What depends on few constants alone takes those.
+A bound on a run takes a `Descent`, whose `records` is r, the number of records that one request
+edits; its order does not matter here. A bound for bounded losses takes a `Bounded`, whose q, n and
+r do not matter. A bound that depends on few constants takes those alone.
 """
 
 import numpy as np
@@ -376,7 +380,8 @@ def _decay(run, num_steps):
 def _iterate(distance, kept, lost, shift, spread, request):
     """m_i of m ← √(kept (m + shift)² + lost·spread), at i = request.
 
-    The map is convex, so the chord to its fixed point bounds the later requests from above.
+    The first requests are iterated one by one. As the map is convex, the chord to its fixed point
+    bounds all later ones from above, in closed form.
     """
     root = np.hypot(np.sqrt(kept) * shift, lost * np.sqrt(spread))
     limit = np.where(lost > 0, (kept * shift + root) / np.where(lost > 0, lost, 1), np.inf)
@@ -420,6 +425,8 @@ def _steps_to(run, excess, room):
 def _moment_ratio(entropy):
     """The y ≥ 1 with y - 1 - log y = entropy, approached from above by Newton's method."""
     z = np.sqrt(2 * entropy) + entropy
+    # For a small z the difference z - log(1+z) loses its digits, so that a Newton step may fall
+    # below the root; it is taken only where it stays above this lower bound of the root.
     least = np.sqrt(2 * entropy) + 2 / 3 * entropy
     for _ in range(5):
         newton = z - (z - np.log1p(z) - entropy) * (1 + z) / z

@@ -1,8 +1,8 @@
-"""Exact laws of Noisy-GD through learning and any stream of edits: what certificates are held to.
+"""Exact laws of Noisy-GD through learning and any stream of edits, to test certificates against.
 
 `gaussian` covers every quadratic loss, `linear` the linear loss in closed form (with the requester
-that recodes the database, erratum E2), and `grid` any loss in one or two dimensions. All of it is
-NumPy and SciPy in float64 on the host.
+that recodes the database, erratum E2), and `grid` any loss in one or two dimensions. Everything
+runs on the host, in float64 with NumPy and SciPy.
 """
 
 from dd_jax.oracles import gaussian, grid, linear

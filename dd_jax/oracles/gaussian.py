@@ -52,7 +52,7 @@ class _Transition(NamedTuple):
 def ridge_phase(features, labels, l2, steps) -> Phase:
     """Phase of ridge regression, per-record loss ½(⟨a, θ⟩ - y)²: H = AᵀA/n + λI, g = Aᵀy/n.
 
-    A row of zeros with label zero is the null record: it has no gradient anywhere.
+    A row of zeros with label zero is the null record: its gradient is zero at every θ.
     """
     features, labels = checks.finite("features", features), checks.finite("labels", labels)
     if features.ndim != 2 or labels.shape != features.shape[:1]:

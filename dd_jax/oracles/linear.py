@@ -1,8 +1,9 @@
 """The linear loss -⟨θ, x⟩, ‖x‖ ≤ L, in closed form: the loss that attains the optimal bounds.
 
 Two neighbouring databases hold x and -x, ‖x‖ = L, in one row. Along x the model is a scalar
-autoregression with c = 1 - ηλ; across it both runs have one law, independent of the first: a
-scalar computation is exact in every dimension. Plain closed forms broadcast over arrays.
+autoregression with c = 1 - ηλ; orthogonal to x both runs have the same law, independent of the
+first coordinate, so that a scalar computation is exact in every dimension. The closed forms
+broadcast over arrays.
 """
 
 import numpy as np
@@ -172,7 +173,7 @@ def _quadrature(order, world) -> float:
             exponents.append(exponent)
             ends += [exponent[0], exponent[-1]]
         exponents = np.concatenate(exponents)
-        if max(ends) < exponents.max() - 40:
+        if max(ends) < exponents.max() - 40:  # beyond the windows less than rounding is left
             total = special.logsumexp(exponents) - np.log(_POINTS_PER_DEVIATION)
             return float(max(total, 0.0) / (order - 1))
         margin *= 2

@@ -1,6 +1,6 @@
-"""Budgets in, a run's settings out, and the certificate of what those settings really give.
+"""From budgets to the settings of a run, and to the certificate of what those settings give.
 
-Host only, never JAX. `plan_convex` and `plan_nonconvex` turn privacy, deletion and risk budgets
+Host-side, without JAX. `plan_convex` and `plan_nonconvex` turn privacy, deletion and risk budgets
 into a `Plan`; `plan_composition` serves every other Lipschitz or clipped loss. `Plan.certificate`
 computes its numbers from the plan's settings by `dd_jax.guarantees`, never from the budgets.
 """

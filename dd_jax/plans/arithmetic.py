@@ -8,14 +8,14 @@ that the plan can reach, ‖θ‖ ≤ L/λ plus noise. With a = √(2ησ²) / u
                 score ⟨a, θ⟩, a sum of d products, adds up to (1 + d/16) times (ηβ)² as much
     forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, but for a
                 share 2 exp(-2π²a²) of every drift (the first term of the Fourier series of rounding
-                under a Gaussian), hence of the K_U log(1/c) that a deletion contracts by
+                under a Gaussian), and so of the K_U log(1/c) that a deletion contracts by
     influence   a sum of n gradients is rounded by up to n·u·L (u the unit roundoff), where one
                 record moves it by 2L: a share n·u
 
 The first two hold for steps that add the small terms first, θ + (noise - η∇ℒ), as
-`dd_jax.noisy_gd` does: in any other order the drift is lost before the noise arrives. They are
-estimates that tests hold to exact laws; the low bits of a float stay what they are, so nothing here
-speaks of an observer who exploits them.
+`dd_jax.noisy_gd` does: in any other order the drift is lost before the noise is added. They are
+estimates that tests compare with exact laws. Nothing here is about an observer who exploits the
+low bits of floats.
 """
 
 import math
@@ -42,7 +42,7 @@ DEVIATIONS = 6
 # Releases are rounded to a grid this much finer than one step's noise. Normals of single precision
 # are 2²³ values; out to four deviations they lie closer than this grid.
 GRID = 2**-5
-# Powers of two that are left free at both ends of the range of floats.
+# Left free at both ends of the range of floats, so that no product of a step leaves it.
 ROOM = 2.0**30
 
 
@@ -72,8 +72,8 @@ def noise_deviation(plan) -> float:
 def publication_grid(plan) -> float:
     """The power of two, at most 1/32 of one step's noise, that releases are rounded to.
 
-    Post-processing of θ: it costs nothing of the guarantee, and hides the low bits, which tell the
-    noise apart from what it was added to (the noise takes few values).
+    This is post-processing of θ: it costs nothing of the guarantee, and it hides the low bits, from
+    which the noise could be told apart from what it was added to (the noise takes few values).
     """
     return 2.0 ** math.floor(math.log2(noise_deviation(plan) * GRID))
 
@@ -122,7 +122,7 @@ def check(plan) -> str | None:
     if found.noise < LEAST_NOISE or found.forgetting > REFUSED:
         raise CertificateRefused(
             f"{shown}, so rounding would undo the certificate; {_in_double(plan)}smaller budgets, "
-            f"a larger l2 or fewer records, all of which bring more noise."
+            f"a larger l2 or fewer records, each of which brings more noise."
         )
     if max(found.variance, found.forgetting, found.influence) <= SILENT:
         return None
@@ -179,7 +179,7 @@ def _require_range(plan) -> None:
 
 
 def _in_double(plan) -> str:
-    """The remedy that always helps, where it is left."""
+    """The remedy that always helps, unless the plan has it already."""
     if plan.dtype == "float32":
         return "plan in double precision (dtype float64) and run in 64 bits, or give "
     return "give "

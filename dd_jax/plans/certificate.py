@@ -1,7 +1,7 @@
-"""How a certificate is issued and worded: what is asked, the numbers that answer, the words.
+"""How a certificate is made: the question, the numbers that answer it, and the words around them.
 
 `NUMBERS` holds, for every kind of plan, the function that computes its numbers from the plan's
-settings alone; `convex`, `nonconvex` and `composition` stand above this module and enter theirs.
+settings alone. The modules `convex`, `nonconvex` and `composition` import this one and add theirs.
 """
 
 import math
@@ -28,16 +28,16 @@ Grounds = Literal[
     "required of the deployment",
 ]
 Form = Literal["renyi", "linear", "gaussian"]
-"""What a divergence bound is known to be: of its one order, linear in the order, Gaussian DP."""
+"""What a divergence bound is known to hold for: one order, every order linearly, Gaussian DP."""
 
 
 class Question(NamedTuple):
-    """What a certificate is asked about; see `Plan.certificate` and `Plan.certify`.
+    """What a certificate is about; see `Plan.certificate` and `Plan.certify`.
 
     Attributes:
         adaptivity: p.
         request: i ≥ 1, the last request that deletes the record.
-        first_inserted: 0, or the request that first brought the record in.
+        first_inserted: 0, or the request that first inserted the record.
         observed: the releases seen, or None where only their number p is known.
         records: rows judged jointly.
         delta: δ to convert to, or None.
@@ -69,8 +69,8 @@ def ask(
 ) -> Question:
     """The checked question; where it is known which releases were seen, they decide p.
 
-    For a convex loss, and for the run sums, releases seen before the record came in are free: both
-    worlds coincide until then. Closeness to the Gibbs law needs a history in which no request
+    For a convex loss, and for the run sums, releases seen before the record was inserted are free:
+    both worlds coincide until then. Closeness to the Gibbs law needs a history in which no request
     depends on any release, so there every release since the start counts.
     """
     adaptivity = checks.whole("adaptivity", adaptivity)
@@ -127,7 +127,7 @@ NUMBERS: dict[str, Callable[[Settings, Question], Numbers]] = {}
 
 @dataclass(frozen=True)
 class Assumption:
-    """One thing that a certificate relies on, and how it was established."""
+    """One condition that a certificate relies on, and how it was established."""
 
     statement: str
     established: Grounds
@@ -140,7 +140,7 @@ class Assumption:
 
 
 def certificate_fields(plan: Settings, question: Question, reduction: str) -> dict[str, Any]:
-    """Every field of the certificate that answers a question, but the plan itself."""
+    """Every field of the certificate that answers a question, except the plan itself."""
     numbers = NUMBERS[plan.kind](plan, question)
     rounding = (arithmetic.check(plan), arithmetic.about_tails(plan, question.delta))
     known = numbers._asdict()
@@ -194,7 +194,7 @@ def _conversions(plan: Settings, numbers: Numbers, delta: float | None, reported
 
 
 def _reduction(numbers: Numbers, question: Question, reduction: str) -> float:
-    """`thm:reduction` as stated, refused as a certificate where the sound bound is larger."""
+    """The reduction theorem (`thm:reduction`) as stated; refused if the sound bound is larger."""
     checks.choice("reduction", reduction, ("sound", "as_stated"))
     stated = adaptive.deletion_adaptive_as_stated(
         numbers.eps_dd, numbers.eps_dp_run, question.adaptivity
@@ -226,7 +226,7 @@ def _claim(plan: Settings, question: Question, eps: dict[str, float]) -> str:
     )
     # Earlier releases are free, unless the Gibbs law is the comparator.
     always = question.first_inserted == 0 or plan.kind == "nonconvex"
-    when = "before the deletion" if always else "while the record was there"
+    when = "before the deletion" if always else "while the record was present"
     seen = _releases(question.adaptivity)
     return f"{deletion} of {deleted}, against a requester that saw {seen} {when}"
 
@@ -242,7 +242,7 @@ def _comparator(plan: Settings, question: Question) -> str:
 
 
 def _observer(question: Question) -> str:
-    """Who looks, and at what."""
+    """Who observes, and what they see."""
     until = f" and before request {question.rewritten}" if question.rewritten else ""
     earlier = "nothing earlier"
     if question.adaptivity:
@@ -309,12 +309,12 @@ def _on_the_data(plan: Settings, question: Question) -> Iterator[tuple[str, Grou
     )
     if ran:
         yield (
-            "every edit up to the deletion brought in records of the domain only",
+            "every edit up to the deletion inserted records of the domain only",
             "checked on the data",
         )
     yield (
-        "every edit brings in records of the domain only (dd_jax.interact and dd_jax.drive see to "
-        "it)",
+        "every edit inserts records of the domain only (dd_jax.interact and dd_jax.drive make sure "
+        "of it)",
         "required of the deployment",
     )
     if plan.protects == "label":
@@ -328,9 +328,10 @@ def _on_the_history(plan: Settings, question: Question) -> Iterator[tuple[str, G
     """What is supposed, or what the transcript says, of the record's stay and of what was seen."""
     request, first, row = question.request, question.first_inserted, question.row
     if row is None:
-        stay = f"in from request {first} on" if first else "there from the start"
+        stay = f"from request {first}" if first else "from the start"
         yield (
-            f"the record is {stay} at the earliest, and request {request} is the last to delete it",
+            f"the record is present {stay} at the earliest, and request {request} is the last to "
+            f"delete it",
             "declared by the user",
         )
         return
@@ -342,7 +343,7 @@ def _on_the_history(plan: Settings, question: Question) -> Iterator[tuple[str, G
     if first:
         others = "" if question.records == 1 else ", nor was any of the rows judged jointly"
         yield (
-            f"the record was in no row before request {first} wrote row {row}{others}",
+            f"the record was not in any row before request {first} wrote row {row}{others}",
             "declared by the user",
         )
     until = f" before request {question.rewritten}" if question.rewritten else ""
@@ -355,7 +356,7 @@ def _on_the_history(plan: Settings, question: Question) -> Iterator[tuple[str, G
         f"the releases that the requester was shown before the deletion: {shown}",
         "by construction",
     )
-    yield "the requester saw no other release by another way", "required of the deployment"
+    yield "the requester saw no other release in any other way", "required of the deployment"
 
 
 def _on_the_plan(plan: Settings) -> Iterator[tuple[str, Grounds]]:
@@ -371,7 +372,7 @@ def _on_the_plan(plan: Settings) -> Iterator[tuple[str, Grounds]]:
 
 
 def _on_others(plan: Settings, question: Question) -> Iterator[tuple[str, Grounds]]:
-    """What the deployment answers for, and what rounding does."""
+    """What the deployment is responsible for, and what rounding does."""
     for statement in (
         "n is fixed and public; a deletion replaces the record, and the replacement does not "
         "depend on the record it replaces",
@@ -406,12 +407,11 @@ def _warnings(
     eps: dict[str, float],
     rounding: tuple[str | None, ...],
 ) -> Iterator[str | None]:
-    """What a reader should know before relying on the numbers; `rounding` is of the arithmetic."""
+    """What a reader should know before relying on the numbers; `rounding` has the arithmetic's."""
     if question.rewritten is not None:
         yield (
             f"request {question.rewritten} wrote row {question.row} again: releases from it on are "
-            f"not covered; if it brought the record back, certify the request that deletes it for "
-            f"good"
+            f"not covered; if it brought the record back, certify the request that deletes it last"
         )
     yield plan.problem.loss.caveat
     yield from _about_budgets(plan, eps)
@@ -437,7 +437,7 @@ def _about_budgets(plan: Settings, eps: dict[str, float]) -> Iterator[str]:
     per_run = "eps_dp_run" if plan.kind == "nonconvex" else "eps_dp"
     for label, name, asked in (("eps_dp", per_run, dp), ("eps_dd", "eps_dd", dd)):
         if asked is not None and eps[name] > asked * (1 + 1e-9):
-            yield f"{label} = {eps[name]:.4g} is above the {asked:g} that was asked for"
+            yield f"{label} = {eps[name]:.4g} is above the requested {asked:g}"
     if plan.delete_steps == 0:
         yield "no step follows a deletion: the risk grows with every request, without bound"
 
@@ -477,14 +477,14 @@ def _about_formulas(plan: Settings, question: Question, eps: dict[str, float]) -
                 "eps_dd_adaptive is the run sum and grows with every request"
             )
     if plan.kind == "composition":
-        yield "the run sum grows with every request, for records that stay and that go"
+        yield "the run sum grows with every request, for records that stay and for records that go"
 
 
 def _about_risk(plan: Settings, bound: float | None) -> str | None:
     if bound is None:
         return "no risk bound is known for this loss under this plan"
     if plan.risk_asked is not None and bound > plan.risk_asked * (1 + 1e-9):
-        return f"risk_bound = {bound:.4g} is above the {plan.risk_asked:g} asked for"
+        return f"risk_bound = {bound:.4g} is above the requested {plan.risk_asked:g}"
     # Excess risk of θ = 0: L²/(2λ) for a convex loss, 2b for a bounded one.
     if plan.kind == "nonconvex":
         trivial = 2 * conditions.require_constant(plan.problem, "bound")
@@ -581,7 +581,7 @@ def _rows(certificate: Any):
 
 
 def _source(certificate: Any) -> str:
-    """Whether the history is supposed or was read from a transcript, and who says so."""
+    """Whether the history is supposed or was read from a transcript, and on whose word."""
     last = f"request {certificate.request}"
     if certificate.basis == "transcript":
         seen = ", ".join(map(str, certificate.observed or ())) or "none"
@@ -590,14 +590,14 @@ def _source(certificate: Any) -> str:
             f"before it: {seen}"
         )
     else:
-        source = f"a supposed history, no run: {last} deletes the record"
+        source = f"a supposed history, not a run: {last} deletes the record"
     if certificate.first_inserted:
-        source += f"; by the user's word it first came in with request {certificate.first_inserted}"
+        source += f"; the user says that request {certificate.first_inserted} first inserted it"
     if certificate.loaded:
-        source += "; read from a file, whose word this is"
+        source += "; read from a file, which claims this"
     return source
 
 
 def _shown(value: float | None) -> str:
-    """A number in six digits; a dash for one that is not there."""
+    """A number in six digits; a dash for None."""
     return "-" if value is None else f"{value:.6g}"

@@ -1,4 +1,7 @@
-"""Every Lipschitz or clipped loss: the runs that saw a record are added up."""
+"""Any Lipschitz or clipped loss: the privacy of the runs that saw a record adds up.
+
+By the composition theorem for Noisy-GD (`thm:abadi`).
+"""
 
 import math
 from dataclasses import replace
@@ -32,11 +35,12 @@ def plan_composition(
 
     σ² = q L² η (K_L + i K_U) / (ε n²)
 
-    For losses that have no other certificate: clipped losses that are no single-index GLM, clipped
-    networks. It needs no convexity, smoothness or bound, and buys deletion with privacy alone: what
-    remains of a deleted record is bounded by what all releases ever told of it.
+    For losses that have no other certificate, such as clipped networks and clipped losses that are
+    not single-index GLMs. It needs no convexity, smoothness or bound, and gets deletion from
+    privacy alone: what remains of a deleted record is at most what all releases ever revealed of
+    it.
 
-    Guarantee: (q, ε)-Rényi DP of all releases jointly, hence (q, ε)-data-deletion, for requesters
+    Guarantee: (q, ε)-Rényi DP of all releases jointly, and so (q, ε)-data-deletion, for requesters
     of any adaptivity.
     Assumes: L-Lipschitz or clipped gradients. `thm:abadi`, errata E1 and E2.
     The other arguments are those of `plan_convex`.
@@ -46,7 +50,9 @@ def plan_composition(
     order_used, budget, _ = to_renyi(order, delta, eps_dp, eps_dp, "composition")
     total = learn_steps + float(checks.steps("num_requests", num_requests)) * delete_steps
     if not total >= 1:
-        raise InputError(f"learn_steps = {learn_steps} is no run; give at least one step.")
+        raise InputError(
+            f"learn_steps = {learn_steps} and no requests make no run; give at least one step."
+        )
     run = Descent(
         order_used, lipschitz, problem.l2, math.inf, noise_variance=1.0, n=n, step_size=step_size
     )

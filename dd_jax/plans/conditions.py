@@ -1,4 +1,4 @@
-"""Which certificate a problem may have: constants that must be known, cases that are refused."""
+"""Which certificate a problem may have: the constants it needs, and the cases that are refused."""
 
 import math
 from typing import Literal
@@ -19,19 +19,20 @@ _NAMES = {
 def require_convex(problem: ProblemConstants, protects: Protects) -> None:
     """Refuse a convex certificate unless the field is a convex, smooth loss's gradient.
 
-    Erratum E1: clipping keeps convexity for single-index losses only, whatever
-    `lem:clipping_retains_convexity` says; β it keeps always (`lem:clipping_retains_smoothness`).
+    Erratum E1: clipping keeps convexity for single-index losses only, although the lemma on
+    clipping and convexity (`lem:clipping_retains_convexity`) says more. It always keeps β, by the
+    lemma on clipping and smoothness (`lem:clipping_retains_smoothness`).
     """
     loss = problem.loss
     if not loss.convex:
         raise CertificateRefused(
-            f"{loss.name} is not convex, so no convex certificate is true of it; use "
+            f"{loss.name} is not convex, so a convex certificate would be false for it; use "
             f"plan_nonconvex if it is bounded, or plan_composition."
         )
     if problem.clips and not loss.single_index:
         raise CertificateRefused(
             f"clipping {loss.name} to norm {problem.clip_norm:g} leaves no convex certificate: the "
-            f"clipped field of a loss that is no single-index GLM need be neither a gradient nor "
+            f"loss is not a single-index GLM, so the clipped field may be neither a gradient nor "
             f"monotone (erratum E1); {_unclip(problem)}, or use plan_composition, which holds for "
             f"every clipped loss."
         )
@@ -42,8 +43,8 @@ def require_convex(problem: ProblemConstants, protects: Protects) -> None:
 def require_nonconvex(problem: ProblemConstants) -> None:
     """Refuse the Gibbs-law certificate unless the loss itself is bounded, Lipschitz and smooth.
 
-    Erratum E1: a clipped loss need not stay bounded, whatever `lem:clipping_retains_boundedness`
-    says.
+    Erratum E1: a clipped loss need not stay bounded, although the lemma on clipping and boundedness
+    (`lem:clipping_retains_boundedness`) says so.
     """
     loss = problem.loss
     if loss.bound is None:
@@ -55,8 +56,8 @@ def require_nonconvex(problem: ProblemConstants) -> None:
     if problem.clips:
         raise CertificateRefused(
             f"clipping {loss.name} to norm {problem.clip_norm:g} leaves no non-convex certificate: "
-            f"the clipped field is no bounded loss's gradient, even in one dimension (erratum E1); "
-            f"{_unclip(problem)}, or use plan_composition."
+            f"the clipped field is not the gradient of a bounded loss, even in one dimension "
+            f"(erratum E1); {_unclip(problem)}, or use plan_composition."
         )
     require_constant(problem, "smoothness")
     sensitivity(problem, "record")

@@ -54,7 +54,7 @@ def plan_convex(
 
     Guarantee: what `Plan.certificate` says.
     Assumes: convex, L-Lipschitz (or clipped single-index), β-smooth loss.
-    `thm:unlearning_accuracy_convex`.
+    The convex trade-off theorem, `thm:unlearning_accuracy_convex`.
 
     Args:
         problem: a `dd_jax.Problem` or its constants.
@@ -62,7 +62,7 @@ def plan_convex(
         eps_dp: privacy budget of one release. eps_dd: what may remain of one deleted record.
         order: q, if the budgets are Rényi divergences.
         delta: δ, if they are the ε of (ε, δ); they then go through exact Gaussian DP.
-        edits_per_request: r; it matters to the risk only, deletion is certified per record.
+        edits_per_request: r; it matters only to the risk, as deletion is certified per record.
         accountant: "optimal" (attained bounds), "unrelaxed" (the paper's proof) or "paper".
         step_size: η; 1/(λ+β) by default for "optimal", half of it for the others.
         noise_variance: a σ² of your own; refused where it breaks the privacy budget.
@@ -167,7 +167,7 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
 
     Records that stay: ε_dp is the supremum over any history, (p+1)ε_dp covers p releases seen, the
     joint bound composes the runs. Records that go: ε_dd from any history, ε_dd + pε_dp, and at this
-    very request the interval form (optimal), or the runs' composition where that is smaller.
+    request the interval form (optimal), or the composition of the runs where that is smaller.
     """
     conditions.require_convex(plan.problem, plan.protects)
     rules, run = ACCOUNTANTS[plan.accountant], descent(plan)
@@ -183,7 +183,7 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
     joint = before + per_request
     eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, question.adaptivity)
     eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
-    # At this very request, where it is known which releases were seen.
+    # At this request, where it is known which releases were seen.
     stays = goes = math.inf
     known = question.observed is not None or question.adaptivity == 0
     if plan.accountant == "optimal" and known:
@@ -223,7 +223,7 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
 
 
 def _advantage(order, eps, form) -> float:
-    """2Φ(μ/2) - 1 where μ is proved; else √(ε/(2q)) for neighbours or `thm:soundness`."""
+    """2Φ(μ/2) - 1 where μ is proved; else √(ε/(2q)) or the soundness theorem `thm:soundness`."""
     if form == "gaussian":
         return inference.advantage_gdp(renyi.gdp_from_linear_renyi(order, eps))
     return min(

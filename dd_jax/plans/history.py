@@ -1,6 +1,7 @@
-"""What transcripts say about one deletion; refused where they do not bear the certificate out.
+"""What transcripts say about one deletion; refused where they do not support a certificate.
 
-Read with NumPy alone: a transcript is any object with the fields of `dd_jax.Transcript`.
+Transcripts are read with NumPy alone: a transcript is any object with the fields of
+`dd_jax.Transcript`.
 """
 
 from typing import Any, NamedTuple
@@ -15,11 +16,11 @@ class Deletion(NamedTuple):
     """What happened to one row, as the transcripts have it.
 
     Attributes:
-        first_inserted: 0, or the request that first brought the record in.
+        first_inserted: 0, or the request that first inserted the record.
         observed: the releases that the requester was shown before the deletion.
         rows: how many rows the deleting request edited.
-        rewritten: the next request that changed the row, and may have brought the record back, or
-            that is seen to have written the same record elsewhere.
+        rewritten: the next request that changed the row, and so may have brought the record back,
+            or that wrote the same record into another row.
     """
 
     first_inserted: int
@@ -176,12 +177,12 @@ def _require_deletion(until: list[_Served], row: int) -> None:
     if changed is None:
         raise CertificateRefused(
             f"request {len(until)} edits rows {until[-1].index.tolist()}, not row {row}; give the "
-            f"request that deleted the record, and the row it was in."
+            f"request that deleted the record, and the record's row."
         )
     if changed:
         return
     earlier = [i for i, event in enumerate(until[:-1], start=1) if _changes(event, row)]
-    found = f"request {earlier[-1]} had written that" if earlier else "it came so in the database"
+    found = f"request {earlier[-1]} wrote that" if earlier else "it was so in the initial database"
     raise CertificateRefused(
         f"request {len(until)} put into row {row} what it already held ({found}), so it deleted "
         f"nothing; certify the request that removed the record."
@@ -193,8 +194,8 @@ def _require_domain(until: list[_Served]) -> None:
         if event.projected:
             raise CertificateRefused(
                 f"{event.projected} records of request {request} lay outside the domain and were "
-                f"moved into it, so another edit was made than was asked for; bring records into "
-                f"the domain before they are given."
+                f"moved into it, so the edit that was made is not the one that was given; bring "
+                f"records into the domain first."
             )
 
 
@@ -223,7 +224,7 @@ def _first_inserted(until: list[_Served], row: int, first_inserted) -> int:
     """0 unless a request is given that really wrote this row.
 
     The transcript does not hold the initial database, so it cannot exclude that the record was
-    there before: the safe answer is the start.
+    in it: the safe answer is the start.
     """
     if first_inserted is None:
         return 0
@@ -235,14 +236,14 @@ def _first_inserted(until: list[_Served], row: int, first_inserted) -> int:
         )
     if first and not _changes(until[first - 1], row):
         raise CertificateRefused(
-            f"request {first} did not change row {row}, so it did not bring the record in; give "
+            f"request {first} did not change row {row}, so it did not insert the record; give "
             f"the request that first did, or leave out first_inserted."
         )
     record = until[first - 1].written(row) if first else None
     for earlier, event in enumerate(until[: max(first - 1, 0)], start=1):
         if record is not None and record in (event.records or ()):
             raise CertificateRefused(
-                f"request {earlier} had written the record that request {first} wrote, so it first "
-                f"came in earlier; give first_inserted={earlier} or leave it out."
+                f"request {earlier} wrote the same record as request {first}, so the record was "
+                f"inserted earlier; give first_inserted={earlier} or leave it out."
             )
     return first

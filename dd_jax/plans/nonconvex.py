@@ -36,12 +36,12 @@ def plan_nonconvex(
     More noise means fewer steps, fewer steps mean less noise for privacy: σ² is the least that fits
     (one root, found by bisection in log σ²), η and the steps follow from it. The budget eps_dp is
     for each run of learning or deletion; a record that stays through i requests is in i + 1 of them
-    (erratum E9). Step counts beyond reach are computed all the same, and the certificate says what
+    (erratum E9). Step counts that nobody can run are computed too, and the certificate says what
     they cost.
 
     Guarantee: what `Plan.certificate` says.
     Assumes: loss L-Lipschitz, β-smooth and bounded by b, not clipped.
-    `thm:deletion_accuracy_nonconvex` with errata E4, E5, E11.
+    The non-convex trade-off theorem, `thm:deletion_accuracy_nonconvex`, with errata E4, E5, E11.
 
     Args:
         problem: a `dd_jax.Problem` or its constants.
@@ -122,8 +122,8 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
 
     The run sums hold for records that stay, and for records that go against a requester that saw a
     release (errata E2, E9). Against one that saw none since the start, the divergence from the
-    Gibbs law holds for records that go; a release seen before the record came in counts, as the
-    argument needs the whole history non-adaptive.
+    Gibbs law holds for records that go; a release seen before the record was inserted counts too,
+    because the argument needs a history without any adaptivity.
     """
     conditions.require_nonconvex(plan.problem)
     _require_start(plan)
@@ -143,7 +143,7 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
     eps_dd, at_request, learned = gibbs(np.inf), gibbs(question.request), gibbs(0)
     numbers = sums._replace(eps_dd=eps_dd, deletion_form="renyi")
     if question.adaptivity:
-        # No divergence from the Gibbs law is left, but that of learning, which precedes requests.
+        # Only the learned model, which precedes all requests, is still close to its Gibbs law.
         every, at_request = math.inf, math.inf
     else:
         every = max(learned, eps_dd)

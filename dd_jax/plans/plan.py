@@ -1,6 +1,6 @@
-"""`Plan`: the settings of a run, and `Certificate`: what they guarantee, to whom, on what grounds.
+"""`Plan`: the settings of a run. `Certificate`: what they guarantee, against whom, on what grounds.
 
-A plan makes certificates and a certificate holds its plan, so that the two stand in one module.
+A plan makes certificates and a certificate holds its plan, so both are in one module.
 """
 
 from dataclasses import dataclass, field, replace
@@ -54,14 +54,14 @@ class Plan(Settings):
             request: i ≥ 1, the LAST request that deletes the record; for a record that stays, the
                 number of requests served.
             first_inserted: 0 for a record of the initial database, or the request that FIRST
-                brought it in.
+                inserted it.
             observed: which releases were seen, where that is known for all of them; release 0
                 follows learning. They decide p; a larger `adaptivity` is refused.
             records: rows judged jointly in `eps_dd_records`; `edits_per_request` unless given.
             delta: also convert to (ε, δ).
             problem: the problem that is run; refused if it is not the plan's.
-            reduction: "as_stated" asks for `thm:reduction` as the paper states it; refused where
-                the sound bound is larger (erratum E2).
+            reduction: "as_stated" is the reduction theorem (`thm:reduction`) as the paper states
+                it; refused where the sound bound is larger (erratum E2).
 
         Raises:
             CertificateRefused: the plan does not meet the conditions of its theorems.
@@ -98,8 +98,8 @@ class Plan(Settings):
             transcripts: the transcript of the interaction, or those of `dd_jax.drive` and the
                 `dd_jax.resume`s after it, in order and from the start.
             request: the last request that deletes the record, counted from 1 over all transcripts.
-            row: the row that it was in.
-            first_inserted: the request that first brought the record in. Unless given it is 0, the
+            row: the row that the record was in.
+            first_inserted: the request that first inserted the record. Unless given it is 0, the
                 safe choice: a transcript does not hold the initial database, and so cannot exclude
                 that the record was in it.
             records: rows judged jointly in `eps_dd_records`; unless given those of this request, or
@@ -174,20 +174,20 @@ class Certificate:
             history. Non-convex and composition: through `request` requests, for any requester.
         eps_dp_run: one run of learning or deletion, from any fixed start.
         eps_dp_adaptive: a record that stays, the next release, when p releases were seen.
-        eps_dp_request: the same at this very request: the smallest bound that is known to hold.
+        eps_dp_request: the same at this request: the smallest bound that is known to hold.
         eps_dp_joint: a record that stays, all `request` + 1 releases together, any requester.
         eps_dd: a deleted record, non-adaptive requests, after this and every later request.
         eps_dd_adaptive: a deleted record when p releases were seen.
-        eps_dd_request: the same at this very request: the smallest bound that is known to hold.
+        eps_dd_request: the same at this request: the smallest bound that is known to hold.
         eps_dd_records: `records` rows deleted at once, judged jointly.
         records: the number of rows of `eps_dd_records`.
         mu_dp, mu_dd, mu_dd_adaptive: the same as Gaussian DP, or None where that is not proved.
         epsilon_dp, epsilon_dd, epsilon_dd_adaptive: eps_dp, eps_dd and eps_dd_adaptive as the ε of
             (ε, delta); one-sided for deletion from the Gibbs law. None unless delta is given.
-        advantage_bound: what any test can gain on guessing whether the deleted record was ever
-            there, against a requester of this adaptivity.
-        eps_dd_reduction_as_stated: `thm:reduction` as the paper states it. False in general
-            (erratum E2); only for comparison.
+        advantage_bound: what any test can gain over guessing whether the deleted record was ever
+            present, with a requester of this adaptivity.
+        eps_dd_reduction_as_stated: the reduction theorem (`thm:reduction`) as the paper states it.
+            False in general (erratum E2); only for comparison.
         risk_bound: excess empirical risk of every released model; None where no bound is known.
             Convex: for every requester. Non-convex: for a history in which no request depends on a
             release, as are risk_bound_request and risk_bound_paper.
@@ -195,7 +195,7 @@ class Certificate:
         risk_bound_paper: the paper's bound, where its conditions are met.
         assumptions: everything that the numbers rely on, with how each was established.
         warnings: what a reader should know before relying on them.
-        loaded: read from a file, so that what it says of a transcript is the file's word.
+        loaded: read from a file, so that what it says of a transcript is only the file's claim.
     """
 
     plan: Plan
@@ -280,11 +280,11 @@ class Certificate:
         return self.plan.answer(ask(self.plan, **asked))
 
     def is_genuine(self, problem=None) -> bool:
-        """Whether this library issues just this certificate for its plan and question.
+        """Whether this library issues exactly this certificate for its plan and question.
 
         True means that every number and word follows from the plan and, with a problem, that the
-        plan is for that problem. It does not say that the history it speaks of took place: for that
-        give the transcript to `Plan.certify` and compare.
+        plan is for that problem. It does not mean that the history took place: to check that, give
+        the transcript to `Plan.certify` and compare.
         """
         if problem is not None and problem.constants.declared != self.plan.problem.declared:
             return False

@@ -1,7 +1,7 @@
-"""`Settings`: the numbers of a run, its problem, and the budgets that were asked for.
+"""`Settings`: the numbers of a run, its problem, and the budgets that were requested.
 
-With the units that budgets come in, the run as bounds take it, and the JSON that plans and
-certificates are kept in.
+Also here: the units of budgets, the run in the form that bounds take, and the JSON of plans and
+certificates.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Settings:
         accountant: which formulas of that family.
         protects: "record", or "label" where edits and neighbours differ in labels only.
         eps_dp_asked: the privacy budget, in the plan's unit; the certificate does not rely on it.
-        eps_dd_asked: the deletion budget, or None where none was asked for.
+        eps_dd_asked: the deletion budget, or None where there was none.
         risk_asked: the target excess risk, or None.
         dtype: the floating type that is run; a certificate is refused where its rounding matters.
     """
@@ -184,7 +184,7 @@ def whole(name: str, steps: float) -> int:
 
 
 def internal_order(plan) -> float:
-    """The order that a plan's numbers are computed at; under Gaussian DP one fixes all."""
+    """The order that a plan's numbers are computed at; under Gaussian DP any order will do."""
     return 2.0 if plan.order is None else float(plan.order)
 
 
@@ -211,9 +211,9 @@ def edited_descent(plan) -> Descent:
 
 # --- as JSON --------------------------------------------------------------------------------------
 #
-# Infinities are the text "inf", everything else is as it is. What is read is a claim of whoever
+# Infinities are the text "inf", everything else is plain JSON. What is read is a claim of whoever
 # wrote the file: `read` checks the type of every field, and the constructors check their values;
-# `Plan.from_json` and `Certificate.from_json` say what is believed.
+# `Plan.from_json` and `Certificate.from_json` decide what is believed.
 
 
 def to_json(value: Any) -> str:
@@ -246,7 +246,7 @@ def read(kind: type, text: str) -> Any:
 
 
 def _no_constant(name: str):
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _value(kind: Any, found: Any, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""Grids of settings over seeds, in chunks that are stored and resumed."""
+"""Grids of settings over seeds, in chunks that are kept on disk, so that a run can be resumed."""
 
 from dd_jax.sweeps import deletion, store
 from dd_jax.sweeps.runner import (

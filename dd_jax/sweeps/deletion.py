@@ -1,8 +1,8 @@
-"""Budgets to plans to runs: excess risk and accuracy after learning and after deletions.
+"""From budgets to plans to runs: excess risk and accuracy after learning and after deletions.
 
-A `Question` asks for budgets on a data set, its plan answers with the numbers of a run, `judged`
-runs them. All numbers of a plan are inputs of the compiled program, the step counts too, so that a
-sweep over budgets, regularisers and noise compiles once for each data set and size.
+A `Question` states budgets on a data set; its plan has the numbers of a run, and `judged` runs it.
+All numbers of a plan are inputs of the compiled program, step counts too, so that a sweep over
+budgets, regularisers and noise compiles once for each data set and size.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +25,13 @@ LOSS = losses.logistic
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked for; see `dd.plan_convex`.
+    """Budgets on a data set; see `dd.plan_convex`.
 
     Attributes:
-        data: name of the data set. n: its first n records. dim: d.
+        data: name of the data set, of which the first n records are used. dim: parameters d.
         l2, clip_norm: of the problem.
         eps_dp, eps_dd, order, delta: the budgets and their unit.
-        noise_variance, step_size: of one's own, or None for the plan's.
+        noise_variance, step_size: given values, or None for those of the plan.
         requests: deletions that are served.
     """
 
@@ -54,7 +54,7 @@ class Question:
         return Problem(LOSS(), self.l2, self.clip_norm)
 
     def plan(self) -> Plan:
-        """The optimal accountant's plan; refused where no plan meets the budgets."""
+        """The optimal accountant's plan; refused if no plan meets the budgets."""
         return plan_convex(
             self.problem,
             n=self.n,
@@ -117,12 +117,12 @@ def judged(key: Array, run: PlannedRun, train: Labelled, test: Labelled) -> Outc
 
 
 class Answer(NamedTuple):
-    """A question with its plan and its runs, or why there is none.
+    """A question with its plan and its runs, or the reason why it has none.
 
     Attributes:
         question: what was asked.
-        plan, certificate: after the last request; None where refused.
-        outcome: leaves with a leading axis of seeds; None where refused.
+        plan, certificate: the plan, and its certificate after the last request; None if refused.
+        outcome: leaves with a leading axis of seeds; None if refused.
         refused: the reason, or None.
     """
 
@@ -134,10 +134,10 @@ class Answer(NamedTuple):
 
 
 def answers(questions: Sequence[Question], run: Callable[[list[PlannedRun]], list]) -> list[Answer]:
-    """Plan every question, run what was planned, once for questions with one and the same plan.
+    """Plan every question and run the plans; questions with the same plan share one run.
 
     Args:
-        questions: what is asked.
+        questions: what to plan.
         run: outcomes of planned runs over seeds, such as `sweeps.run` with `judged`.
 
     Raises:

@@ -1,19 +1,19 @@
 """One function over many seeds and a grid of settings, in chunks that are kept.
 
-A stream is one function over seeds 0, 1, 2, … (`over_seeds`, `neighbours`). It has a folder of its
-own (`store.Folder`), named by the digest of everything that decides its numbers: the program as it
-is handed to the compiler, its arguments, the key and its generator, the configuration, library
-versions, the device, the layout of a mesh. Chunk k holds the seeds from k·chunk on, so that memory
-is bounded, a killed run resumes and nothing old is mixed in.
+A stream is one function over seeds 0, 1, 2, … (`over_seeds`, `neighbours`). It has its own
+folder (`store.Folder`), named by the digest of everything that determines its numbers: the program
+as the compiler gets it, its arguments, the key and its generator, the configuration, library
+versions, the device, the layout of a mesh. Chunk k holds the seeds from k·chunk on. So memory is
+bounded, a killed run can be resumed, and results of another program are never mixed in.
 
 A sweep (`run`) is a grid of settings, instances of a frozen dataclass. Fields named as traced
-become inputs of the compiled program, so that settings which differ in numbers of these fields
-alone share one program and run side by side, settings × seeds; all other fields are static and are
-looped over. Every setting has noise of its own: its key is folded with the digest of the setting,
-so that results of different settings are independent and do not depend on what else is in the grid.
+become inputs of the compiled program, so that settings which differ only in numbers of these fields
+share one program and run side by side, settings × seeds; a loop goes over all other fields, which
+are static. Every setting has its own noise: the digest of the setting is folded into its key, so
+that results of different settings are independent and do not depend on the rest of the grid.
 
-Under several processes (`dd_jax.processes`) all make the same calls and get the same numbers; the
-first one alone reads and writes files.
+With several processes (`dd_jax.processes`) all make the same calls and get the same numbers; only
+the first one reads and writes files.
 """
 
 import dataclasses
@@ -41,9 +41,9 @@ from dd_jax.sweeps import store
 from dd_jax.types import Edit, apply_edit, check_edit
 
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy")
-# Words of 32 bits of a setting's digest that go into its key.
+# Words of 32 bits of a setting's digest that are folded into its key.
 _WORDS = 2
-# Share of the newest chunk in the pace: chunks found on disk take no time, and are soon forgotten.
+# Weight of the newest chunk in the pace: chunks found on disk take no time and must count little.
 _NEWEST = 0.5
 _SECONDS_BETWEEN_LINES = 1.0
 
@@ -51,17 +51,17 @@ Progress = Callable[[int, int], None]
 
 
 class Stream(NamedTuple):
-    """Where a run keeps its chunks, and what its manifest says of it.
+    """Where a run keeps its chunks, and what its manifest says about it.
 
     Attributes:
         results: the folder that holds all streams; None keeps nothing.
         name: a word for people, part of the folder's name.
         config: JSON values that describe the run.
         chunk: seeds per chunk.
-        resume: whether chunks that are there already are used.
+        resume: whether chunks of an earlier run are used.
         mesh: devices that share the seeds, and the rows of databases split with
-            `dd.sharding.spread`. Numbers move by rounding from mesh to mesh, so that chunks of
-            another one are not used.
+            `dd.sharding.spread`. Rounding differs between meshes, so that chunks of another mesh
+            are not used.
     """
 
     results: Path | None
@@ -80,9 +80,9 @@ def over_seeds(
     *args: PyTree,
     progress: Progress | None = None,
 ) -> PyTree:
-    """`dd.over_seeds(fn, key, num_seeds, *args)` as NumPy arrays; chunks on disk are not redone.
+    """`dd.over_seeds(fn, key, num_seeds, *args)` as NumPy arrays; chunks on disk are not repeated.
 
-    Seed s gets fold_in(key, s), whatever the chunk; a longer run goes on where a shorter one ended.
+    Seed s gets fold_in(key, s), whatever the chunk; a longer run continues a shorter one.
 
     Raises:
         InputError: outputs that a file without pickles cannot hold, a configuration that is not
@@ -164,11 +164,11 @@ def neighbours(
     return Pair(*arms)
 
 
-# --- what decides the numbers -------------------------------------------------------------------
+# --- what determines the numbers ----------------------------------------------------------------
 
 
 def identity(stream: Stream, fn: Callable, key: Array, args: tuple) -> dict[str, Any]:
-    """Everything that decides a stream's numbers; the number of seeds is not part of it."""
+    """Everything that determines a stream's numbers; the number of seeds is not part of it."""
     device = jax.devices()[0]
     lowered = program(fn, key, stream.chunk, *args, mesh=stream.mesh)
     found = {
@@ -210,18 +210,18 @@ def grid(base: Any, **axes: Sequence[Any]) -> list[Any]:
         **axes: field name = values; those of the last axis vary fastest.
 
     Raises:
-        InputError: a name that is no field's, an axis without values or with one of them twice.
+        InputError: a name that is not a field, an axis without values or with a value twice.
     """
     names = {field.name for field in dataclasses.fields(base)}
     for name, values in axes.items():
         if name not in names:
             raise InputError(
-                f"{name!r} is no field of {type(base).__name__}; "
+                f"{name!r} is not a field of {type(base).__name__}; "
                 f"choose one of {', '.join(sorted(names))}."
             )
         if not values or len(set(values)) < len(values):
             raise InputError(
-                f"{name} = {list(values)}; give at least one value, none of them twice."
+                f"{name} = {list(values)}; give at least one value, and no value twice."
             )
     return [
         dataclasses.replace(base, **dict(zip(axes, values, strict=True)))
@@ -278,15 +278,15 @@ def run(
         traced: fields whose numbers become inputs of the compiled program.
         arguments: pytrees that depend on static fields alone (a database, …), made once per group;
             where the stream has a mesh, split a database's rows with `dd.sharding.spread`.
-        at_once: settings side by side, as many as the chunk holds by default. With loops whose
-            length is traced all of them run as long as the longest: 1 avoids that.
+        at_once: settings that run side by side, by default as many as the chunk holds. If a loop's
+            length is traced, all of them run as long as the longest; 1 avoids that.
         progress: called with (runs done, all runs) after each chunk.
 
     Returns:
         For every setting its outputs as NumPy arrays, with a leading axis of seeds.
 
     Raises:
-        InputError: no settings or one of them twice, a traced name that is no field's, or what
+        InputError: no settings, a setting twice, a traced name that is not a field, or what
             `over_seeds` refuses.
     """
     _check(settings, traced, stream.chunk, at_once)
@@ -319,7 +319,7 @@ def run(
 
 
 def _batched(fn: Callable[..., PyTree], group: Group) -> Callable[..., PyTree]:
-    """`fn` over a block of settings, for one seed; numbers that depend on no seed stay shared."""
+    """`fn` over a block of settings, for one seed; arguments are shared by the settings."""
 
     def one(key, words, values, *args):
         for word in words:
@@ -334,7 +334,9 @@ def _batched(fn: Callable[..., PyTree], group: Group) -> Callable[..., PyTree]:
 
 
 def _blocks(places: list[int], size: int) -> list[list[int]]:
-    """Blocks of one length, at most `size`: the last one is filled up with the last place."""
+    """Blocks of equal length, at most `size`, so that one program serves all of them.
+
+    The last block is filled up with copies of the last place."""
     count = -(-len(places) // size)
     length = -(-len(places) // count)
     padded = places + places[-1:] * (count * length - len(places))
@@ -358,7 +360,9 @@ def _digest_words(chosen: list) -> Array:
 
 
 def _column(chosen: list, name: str, settings: Sequence[Any]) -> Array:
-    """A traced field of the chosen settings; whole numbers only if they are so in all settings."""
+    """A traced field of the chosen settings; integers only if all settings have integers.
+
+    Otherwise 1 and 2.5 in different blocks would need two programs."""
     whole = all(isinstance(getattr(setting, name), int | None) for setting in settings)
     kind = int if whole else float
     return jnp.asarray([kind(getattr(setting, name)) for setting in chosen])
@@ -366,15 +370,15 @@ def _column(chosen: list, name: str, settings: Sequence[Any]) -> Array:
 
 def _check(settings, traced, chunk, at_once) -> None:
     if not settings:
-        raise InputError("there is no setting to run; give at least one.")
+        raise InputError("no setting is given; give at least one.")
     names = {field.name for field in dataclasses.fields(settings[0])}
     for name in traced:
         if name not in names:
-            raise InputError(f"{name!r} cannot be traced: it is no field of the settings.")
+            raise InputError(f"{name!r} cannot be traced; name a field of the settings.")
     if len({store.digest_of_json(dataclasses.asdict(setting)) for setting in settings}) < len(
         settings
     ):
-        raise InputError("a setting is given twice; its runs would be the same, so drop one.")
+        raise InputError("a setting is given twice, and its runs would be the same; drop one.")
     checks.whole("chunk", chunk, least=1)
     if at_once is not None:
         checks.whole("at_once", at_once, least=1)

@@ -1,11 +1,11 @@
-"""Chunks of numbers on disk: whole in their place or not there at all, and named by their bytes.
+"""Chunks of numbers on disk: each is complete or absent, and is named by the digest of its bytes.
 
-A folder holds one stream of chunks and is named by the digest of everything that decides its
-numbers. Chunk k is a file that says which chunk of which stream it is and is named by the digest of
-its own bytes, written aside and renamed. Two processes on one folder write the same files. The
-manifest lists the identity, the chunks' digests, and the revisions of the program's source under
-which they were written: those inform and decide nothing, as the identity holds the program itself.
-Never loads JAX.
+A folder holds one stream of chunks and is named by the digest of everything that determines its
+numbers. Chunk k is a file that states its number and its stream. It is written under a temporary
+name and then renamed, so that two processes on one folder write the same files. The manifest lists
+the identity, the chunks' digests, and the revisions of the source under which they were written;
+revisions are information only, because the identity contains the program itself. This module never
+loads JAX.
 """
 
 import functools
@@ -25,7 +25,7 @@ from dd_jax import files
 from dd_jax.errors import InputError
 
 MANIFEST = "manifest.json"
-# Hexadecimal digits that tell folders apart.
+# Hexadecimal digits of the digest in a folder's name.
 SHORT = 16
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Folder(NamedTuple):
 
     Attributes:
         path: the folder.
-        identity: what its name is the digest of.
+        identity: its digest is part of the folder's name.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Folder(NamedTuple):
 
     @classmethod
     def open(cls, results: Path, name: str, identity: dict[str, Any]) -> "Folder":
-        """The stream's folder, made if it is missing; what killed writers left there is removed."""
+        """The stream's folder, made if it is missing; files of killed writers are removed."""
         if not re.fullmatch(r"[\w.+=-]+", name):
             raise InputError(
                 f"name = {name!r} cannot name a folder; give letters, digits and any of . + = - _."
@@ -71,12 +71,12 @@ class Folder(NamedTuple):
         return folder
 
     def read(self, index: int) -> list[np.ndarray] | None:
-        """The leaves of a chunk; None where it is missing or not what was written in its place."""
+        """The leaves of a chunk; None if it is missing or damaged."""
         for path in self._files(index):
             leaves = self._leaves(path)
             if leaves is not None:
                 return leaves
-            _LOG.warning("%s is damaged, short or misplaced; its seeds are computed again", path)
+            _LOG.warning("%s is damaged, short or misnamed; its seeds are computed again", path)
         return None
 
     def _leaves(self, path: Path) -> list[np.ndarray] | None:
@@ -96,7 +96,7 @@ class Folder(NamedTuple):
         return leaves if written_for == found_in and not rows else None
 
     def write(self, index: int, leaves: list[np.ndarray]) -> None:
-        """Put a chunk in its place at once; damaged files of the same chunk go."""
+        """Write a chunk in one step; damaged files of the same chunk are removed."""
         for leaf in leaves:
             if leaf.dtype.kind not in "biufc":
                 raise InputError(f"outputs of type {leaf.dtype} cannot be stored; give numbers.")
@@ -134,16 +134,16 @@ class Folder(NamedTuple):
 
 
 def verify(results: Path) -> list[str]:
-    """What is wrong in a folder of streams: manifests that are no manifest, chunks not as listed.
+    """What is wrong in a folder of streams: damaged manifests, chunks that differ from them.
 
     A folder whose manifest is whole is named by the digest of its identity, so that a manifest
     altered by hand is found as well.
 
     Raises:
-        InputError: there is no such folder.
+        InputError: the folder does not exist.
     """
     if not results.is_dir():
-        raise InputError(f"no folder {results}; name the one that a sweep's results are in.")
+        raise InputError(f"there is no folder {results}; name the folder of a sweep's results.")
     wrong = []
     for path in sorted(path for path in results.iterdir() if path.is_dir()):
         listed = read_manifest(path)
@@ -156,7 +156,7 @@ def verify(results: Path) -> list[str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A folder's manifest; empty where there is none, or one that cannot be read."""
+    """A folder's manifest; empty if it is missing or cannot be read."""
     path = folder / MANIFEST
     try:
         return json.loads(path.read_bytes())
@@ -169,10 +169,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 @functools.cache
 def revision() -> str | None:
-    """The git revision of this source, "-dirty" where it was changed; None outside a checkout."""
+    """The git revision of this source, with "-dirty" if files changed; None outside a checkout."""
     here = Path(__file__)
     command = ["git", "-C", str(here.parent)]
-    # An installed copy may lie in a checkout of something else.
+    # An installed copy may lie inside a checkout of another project.
     commands = (
         [*command, "ls-files", "--error-unmatch", here.name],
         [*command, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],

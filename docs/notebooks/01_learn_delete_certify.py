@@ -2,7 +2,7 @@
 # # Learn, delete, certify
 #
 # A classifier of handwritten digits, three people who want their records deleted, and a certificate
-# of what is left of them. Run it as a script, or cell by cell in an editor that knows `# %%`.
+# of how little is left of them. Run it as a script, or cell by cell in an editor that knows `# %%`.
 
 # %%
 import jax
@@ -46,7 +46,8 @@ print(f"{len(transcript.releases)} models were released: one learned, one after 
 assert transcript.releases.shape == (1 + len(tickets), dim)
 
 # %% [markdown]
-# A deleted row holds the null record, whose gradient is zero for every model. n stays what it was.
+# A deleted row holds the null record, whose gradient is zero for every model. The number of rows
+# n does not change.
 
 # %%
 assert state.database.features.shape == train.features.shape
@@ -70,7 +71,8 @@ def last_model(key, database):
 
 
 models = dd.over_seeds(last_model, jax.random.key(1), 200, train, chunk=200)
-risks = jax.vmap(lambda model: dd.erm.excess_risk(problem, model, left, optimum))(models)
+excess = jax.jit(jax.vmap(lambda model: dd.erm.excess_risk(problem, model, left, optimum)))
+risks = excess(models)
 correct = jnp.sign(test.features @ models.T) == test.label[:, None]
 exact = jnp.mean(jnp.sign(test.features @ optimum) == test.label)
 print(f"accuracy {correct.mean():.3f} on held-out digits, {exact:.3f} without noise")
@@ -91,8 +93,8 @@ assert certificate.eps_dp <= 4.0
 assert risks.mean() < certificate.risk_bound
 
 # %% [markdown]
-# If somebody saw a release before asking, the number is another one: edits that depend on a release
-# carry what it said. With p = 1 the sum ε_dd + ε_dp is certified.
+# If the requester saw a release first, the number is larger: edits that depend on a release carry
+# what it revealed. With p = 1 the sum ε_dd + ε_dp is certified.
 
 # %%
 adaptive = plan.certificate(adaptivity=1, request=3)

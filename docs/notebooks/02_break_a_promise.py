@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Break a promise
 #
-# Three curators that keep to the letter of a guarantee, and what leaks. Each is judged by samples:
-# an audit's lower bound holds at the stated confidence, whatever the curator does.
+# Three curators that formally meet a guarantee, and what they leak. Each is judged by samples: an
+# audit's lower bound holds at the stated confidence, whatever the curator does.
 
 # %%
 import math
@@ -19,9 +19,9 @@ from dd_jax.guarantees import adaptive
 # ## 1. A secret state
 #
 # The curator publishes a count with Laplace noise, and keeps a tally of what was deleted, each
-# record with half the weight of the one before. The tally never exceeds 1, so that every release
-# is (1, 0)-indistinguishable from one of retraining. Retraining is the same with and without the
-# deleted record, so that one release is (2, 0)-indistinguishable between the two worlds.
+# record with half the weight of the one before. The tally never exceeds 1, so every release is
+# (1, 0)-indistinguishable from a release of retraining. Retraining is the same with and without the
+# deleted record, so one release is (2, 0)-indistinguishable between the two worlds.
 
 
 # %%
@@ -44,7 +44,7 @@ database = jnp.array([1.0, 0.0, 1.0, 1.0, 0.0])
 neighbour = dd.replacement([0], jnp.zeros(1))  # the world in which record 0 never was a 1
 
 # %% [markdown]
-# Record 0 goes at request 1. The other requests put a 0 where a 0 was.
+# Record 0 is deleted at request 1. The other requests replace a 0 by a 0.
 
 # %%
 RELEASES = 200
@@ -80,13 +80,14 @@ print(f"advantage at least {shown:.3f} by samples, {exact:.3f} exactly")
 assert math.tanh(1.0) < shown <= exact
 
 # %% [markdown]
-# The bound per release was true. A deletion guarantee has to cover every later release, and it
-# does where the state is the release (`thm:unlrn_vs_forget`, erratum E6).
+# The bound per release was true. A deletion guarantee must cover all later releases together, and
+# it does if the state is the release (unlearning is not forgetting, `thm:unlrn_vs_forget`, erratum
+# E6).
 #
 # ## 2. The paper's form of a certificate
 #
-# `thm:reduction` adds p ε_dp to the ε_dd of requests that are fixed in advance. This curator
-# releases a password out of a thousand. A request that carries it arms the curator, and an armed
+# The reduction theorem, `thm:reduction`, adds p ε_dp to the ε_dd of requests that are fixed in
+# advance. This curator releases one of a thousand passwords. A request that carries it arms the curator, and an armed
 # curator answers the next deletion with the deleted bit, any other with a coin.
 
 # %%
@@ -107,7 +108,7 @@ def answer(key, before, edit, after, state):
     return jnp.where(owner, jnp.stack([output, 0.0]), jnp.stack([value, is_password]))
 
 
-def send_back(key, memory, observation):  # request 1: what it saw; request 2: row 0 goes
+def send_back(key, memory, observation):  # request 1: what it saw; request 2: delete row 0
     first = observation.request == 1
     record = jnp.where(first, observation.release[0], 0.0)
     return memory, dd.Edit(jnp.where(first, 1, 0)[None].astype(jnp.int32), record[None])
@@ -142,8 +143,8 @@ assert blind.consistent
 assert seeing.refuted
 
 # %% [markdown]
-# Erratum E2 has the missing step. The sum is true for convex Noisy-GD, where a deletion forgets
-# from every start.
+# Erratum E2 gives the missing step. The sum is true for convex Noisy-GD, where a deletion forgets
+# from any start.
 #
 # ## 3. The sound certificate under the same pressure
 #

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Audit your own mechanism
 #
-# Any program can be audited that turns a key and a database into numbers. Three steps: sample two
-# worlds, say what you claim, read the verdict with its power.
+# You can audit any program that turns a key and a database into numbers, in three steps: sample two
+# worlds, state the claim, read the verdict with its power.
 
 # %%
 import jax
@@ -55,7 +55,7 @@ assert MU < report.verdicts[0].detectable < weak.verdicts[0].detectable
 #
 # Deletion is about interactions. This curator learns the mean, serves a request by moving a quarter
 # of the way to the new mean, and publishes with noise. Its author claims that at most ε = 0.02
-# (Rényi, order 2) is left of a deleted record: one release has 0.25, and "each request forgets".
+# (Rényi, order 2) is left of a deleted record: one release has ε = 0.25, and "each request forgets".
 
 
 # %%
@@ -80,7 +80,7 @@ promised = audit.RenyiClaim(order=2, eps=0.02)
 
 
 def judged(mechanism):
-    """Row 0 goes at request 1; the observer is given releases 1 and 2."""
+    """Row 0 is deleted at request 1; the observer sees releases 1 and 2."""
     worlds = audit.neighbouring_releases(
         jax.random.key(2),
         mechanism,
@@ -101,8 +101,8 @@ assert lazy.refuted
 assert whole.consistent
 
 # %% [markdown]
-# What the lazy one really leaves is known, since the law is Gaussian: the means of releases 1 and 2
-# differ by 3/4 and 9/16 of what they did. R_2 adds up squares of difference over deviation.
+# What the lazy curator really leaves is known, since the law is Gaussian: the means of releases 1
+# and 2 differ by 3/4 and 9/16 of the first difference. R_2 is the sum of (difference/deviation)².
 
 # %%
 exact = MU**2 * ((3 / 4) ** 2 + (9 / 16) ** 2)
@@ -110,5 +110,5 @@ print(f"audited at least {lazy.verdicts[0].lower_bound.value:.3f}, exactly {exac
 assert 0.02 < lazy.verdicts[0].lower_bound.value <= exact
 
 # %% [markdown]
-# The mean at share 1 forgets a record wholly when nobody looks before asking. A requester that
-# sees a release can still write it elsewhere: see `02_break_a_promise.py`.
+# With share 1 a record is forgotten completely if the requester saw no release before. A requester
+# that sees a release can still write it elsewhere: see `02_break_a_promise.py`.

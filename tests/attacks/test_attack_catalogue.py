@@ -1,4 +1,4 @@
-"""Every attack has a run function that fits its defaults, a page, and a place in the index."""
+"""Every attack plays its own settings and has a page; what it cannot use is refused; results."""
 
 import inspect
 import pathlib
@@ -17,21 +17,15 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs" / "attacks"
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_each_attack_is_found_under_its_name_and_plays_its_own_settings(name):
+def test_each_attack_plays_its_own_settings_and_has_a_page(name):
     attack = find(name)
     assert attack.name == name
     assert list(inspect.signature(attack.play).parameters) == ["key", "settings"]
     assert typing.get_type_hints(attack.play)["settings"] is attack.settings
     assert {"seeds", "confidence"} <= set(attack.defaults)
-
-
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_each_attack_has_a_page_and_one_line(attack):
-    page = (DOCS / f"{attack.name}.md").read_text()
-    assert f"dd-jax attack {attack.name}" in page
-    assert f"({attack.name}.md)" in (DOCS / "README.md").read_text()
     assert "\n" not in attack.summary
-    assert len(attack.summary) <= 90
+    assert f"dd-jax attack {name}" in (DOCS / f"{name}.md").read_text()
+    assert f"({name}.md)" in (DOCS / "README.md").read_text()
 
 
 def test_listing_does_not_import_jax():
@@ -39,24 +33,59 @@ def test_listing_does_not_import_jax():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_unknown_names_and_parameters():
-    with pytest.raises(InputError, match=r"no attack 'nope'; choose one of .*fixed-model, "):
-        find("nope")
-    with pytest.raises(InputError) as error:
-        find("sum").run(jax.random.key(0), n=4)
-    assert str(error.value) == "the attack sum has no parameter n; it has seeds, confidence."
-
-
-def test_common_parameters_are_checked_before_anything_runs():
-    for seeds in (0, 10**8):
-        with pytest.raises(InputError, match=f"seeds = {seeds} is not a whole number from 1 to"):
-            find("sum").run(jax.random.key(0), seeds=seeds)
-    with pytest.raises(InputError, match="passwords = 2147483648; give at most 2147483647"):
-        find("password").run(jax.random.key(0), passwords=2**31)
-    with pytest.raises(InputError, match=r"confidence = 0.99999999999; give at most 1 - 1e-10"):
-        find("noisy-gd").run(jax.random.key(0), confidence=1 - 1e-11)
-    with pytest.raises(InputError, match="confidence = 1 is not in "):
-        find("median").run(jax.random.key(0), confidence=1, n=2)
+@pytest.mark.parametrize(
+    ("name", "parameters", "word"),
+    [
+        ("nope", {}, "nope"),
+        ("sum", {"n": 4}, "parameter n"),
+        ("sum", {"seeds": 0}, "seeds"),
+        ("sum", {"seeds": 10**8}, "seeds"),
+        ("sum", {"confidence": 1}, "confidence"),
+        ("noisy-gd", {"confidence": 1 - 1e-11}, "confidence"),
+        ("noisy-gd", {"n": 4}, "n = 4"),
+        ("noisy-gd", {"seeds": 3}, "seeds"),
+        ("median", {"n": 100}, "odd"),
+        ("median", {"n": 3}, "n = 3"),
+        ("median", {"step": 3}, "step"),
+        ("median", {"step": 102}, "step"),
+        ("secret-count", {"n": 1}, "n = 1"),
+        ("secret-count", {"step": 0}, "step"),
+        ("secret-count", {"releases": 0}, "releases"),
+        ("secret-count", {"releases": 10**6}, "releases"),
+        ("secret-count", {"epsilon": 1e-7}, "epsilon"),
+        ("secret-count", {"epsilon": float("nan")}, "epsilon"),
+        ("fixed-model", {"n": 1}, "n = 1"),
+        ("two-outputs", {"n": 1}, "n = 1"),
+        ("password", {"n": 1}, "n = 1"),
+        ("password", {"passwords": 1}, "passwords"),
+        ("password", {"passwords": 2**31}, "32-bit"),
+        ("password", {"order": 1.0}, "order"),
+        ("re-encoding", {"group": 0}, "group"),
+        ("re-encoding", {"group": 101}, "group"),
+        ("sisa", {"shards": 5}, "even"),
+        ("sisa", {"noise": 0}, "noise"),
+        ("clipping", {"n": 10}, "n = 10"),
+        ("clipping", {"seeds": 3}, "seeds"),
+        ("recoding", {"n": 4}, "n = 4"),
+        ("recoding", {"releases": 0}, "releases"),
+        ("recoding", {"epsilon": 0.0}, "epsilon"),
+        ("recoding", {"epsilon": 1000.0}, "epsilon"),
+        ("necessity", {"n": 1}, "n = 1"),
+        ("necessity", {"n": 100_000}, "n = 100000"),
+        ("necessity", {"epsilon": 0.0}, "epsilon"),
+        ("necessity", {"order": 1.0}, "order"),
+        ("low-bits", {"n": 5}, "n = 5"),
+        ("low-bits", {"releases": 1}, "releases"),
+        ("low-bits", {"l2": 0.01}, "steps"),
+        ("stall", {"seeds": 10}, "seeds"),
+        ("stall", {"l2": 1e-7}, "steps"),
+        ("early-release", {"n": 10}, "n = 10"),
+        ("early-release", {"seeds": 10}, "seeds"),
+    ],
+)
+def test_refusals(name, parameters, word):
+    with pytest.raises(InputError, match=word):
+        find(name).run(jax.random.key(0), **parameters)
 
 
 def test_the_same_key_gives_the_same_result():
@@ -69,11 +98,10 @@ def estimate(low, high):
     return Estimate((low + high) / 2, low, high, 10, 0.9)
 
 
-def result(*findings):
-    return AttackResult("advantage", estimate(0.2, 0.4), 0.1, "at most", findings)
-
-
 def test_only_our_own_refuted_claim_counts_against_us():
+    def result(*findings):
+        return AttackResult("advantage", estimate(0.2, 0.4), 0.1, "at most", findings)
+
     ours, theirs = Claim("c", "s", "ours"), Claim("d", "t", "paper")
     assert not result(Finding(theirs, True, ""), Finding(ours, False, "")).ours_refuted
     bad = result(Finding(theirs, False, ""), Finding(ours, True, "e"))
@@ -83,33 +111,15 @@ def test_only_our_own_refuted_claim_counts_against_us():
     assert plain["refutes"] == ["c"]
     assert plain["confidence_interval"] == [0.2, 0.4]
     assert {"attack", "success", "bound", "trials", "confidence", "exact"} <= plain.keys()
-    assert plain["findings"][1] == {
-        "claim": "c",
-        "source": "s",
-        "owner": "ours",
-        "refuted": True,
-        "evidence": "e",
-    }
+    assert [found["refuted"] for found in plain["findings"]] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("value", "refuted"), [(0.2, False), (0.3, False), (0.4, False), (0.19, True), (0.41, True)]
 )
 def test_an_exact_law_is_refuted_by_an_interval_that_misses_it(value, refuted):
-    finding = exact_law("law", "here", [row({}, estimate(0.2, 0.4), value)])
+    rows = [row({}, estimate(0.2, 0.4), each) for each in (None, 0.3, value)]
+    finding = exact_law("law", "here", rows)
     assert finding.refuted == refuted
     assert finding.claim.owner == "ours"
-    forgiven = exact_law("law", "here", [row({}, estimate(0.2, 0.4), value)], rounding=0.02)
-    assert not forgiven.refuted
-
-
-def test_a_missed_value_is_named():
-    pairs = [row({}, estimate(0.2, 0.4), value) for value in (0.3, 0.5)]
-    assert exact_law("law", "here", pairs).evidence == (
-        "1 of 2 intervals contain the computed value; 0.5 is outside [0.2, 0.4]"
-    )
-
-
-def test_rows_keep_their_labels_first():
-    made = row({"step": 4}, estimate(0.2, 0.4), 0.3, bound=0.1)
-    assert list(made) == ["step", "success", "low", "high", "exact", "bound"]
+    assert not exact_law("law", "here", rows, rounding=0.02).refuted

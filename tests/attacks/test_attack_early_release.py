@@ -5,7 +5,6 @@ import pytest
 
 from dd_jax.attacks import early_release, find
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
 from dd_jax.losses import tanh_margin
 
 PROBLEM = Problem(tanh_margin(), 1.0)
@@ -40,11 +39,3 @@ def test_measured_exact_and_certified():
     assert seen["low"] > 0.8
     assert seen["renyi_low"] > 2
     assert blind["renyi_low"] < blind["renyi"] < blind["claimed"]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "word"), [({"seeds": 10}, "seeds = 10"), ({"n": 10}, "n = 10")]
-)
-def test_refusals(parameters, word):
-    with pytest.raises(InputError, match=word):
-        find("early-release").run(jax.random.key(0), **parameters)

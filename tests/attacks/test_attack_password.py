@@ -8,7 +8,6 @@ from problems import deleting
 
 from dd_jax.attacks import find, password
 from dd_jax.attacks.base import row
-from dd_jax.errors import InputError
 from dd_jax.guarantees.inference import advantage_soundness
 from dd_jax.intervals import Estimate, clopper_pearson
 from dd_jax.types import Edit, replacement
@@ -105,17 +104,3 @@ def test_the_reduction_is_refuted_and_the_nonadaptive_claim_is_not():
     assert result.theory["eps_dd_adaptive_at_least"] == pytest.approx(np.log(2))
     assert [finding.refuted for finding in result.findings] == [True, False, False]
     assert result.findings[0].claim.owner == "paper"
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n": 1}, "n = 1 is not a whole number ≥ 2; give one."),
-        ({"passwords": 1}, "passwords = 1 is not a whole number ≥ 2; give one."),
-        ({"order": 1.0}, "order = 1.0 is not a Rényi order; give a finite order > 1."),
-    ],
-)
-def test_refusals(parameters, message):
-    with pytest.raises(InputError) as error:
-        find("password").run(jax.random.key(0), **parameters)
-    assert str(error.value) == message

@@ -65,9 +65,9 @@ def test_false_alarms_are_as_rare_as_stated():
 
 
 def test_unequal_arms_are_refused():
-    with pytest.raises(InputError, match="the arms have 3 and 2 samples; give both the same"):
+    with pytest.raises(InputError, match="3 and 2"):
         separation.separate(np.ones((3, 1)), np.ones((2, 1)), 2.0, 0.9)
-    with pytest.raises(InputError, match=r"have 3 and 3 samples; .* at least 4"):
+    with pytest.raises(InputError, match="3 and 3"):
         separation.separate(np.ones((3, 1)), np.ones((3, 1)), 2.0, 0.9)
 
 

@@ -52,8 +52,8 @@ def by_hand(database, rows, steps=5, step_size=2.0, l2=0.1):
     return theta
 
 
-@pytest.mark.parametrize(("n", "shards"), [(10, 3), (12, 4), (267, 6)])
-def test_every_record_is_dealt_once_and_shards_are_alike(n, shards):
+def test_every_record_is_dealt_once_and_shards_are_alike():
+    n, shards = RECORDS, SHARDS
     deals = jax.vmap(lambda key: sisa_mechanism.draw_deal(key, n, shards))(
         jax.random.split(jax.random.key(0), 400)
     )
@@ -71,57 +71,7 @@ def test_each_model_is_trained_on_its_shard_alone(database, plain):
         np.testing.assert_allclose(model, by_hand(database, rows), atol=1e-5)
 
 
-def test_a_request_retrains_the_shard_it_hits_and_no_other(database, plain):
-    made, state = plain
-    shard = 1
-    row = int(next(row for row in state.deal[shard] if row < RECORDS))
-    edit = deletion(logistic(), database, [row])
-    after = jax.jit(deleting(made))(jax.random.key(2), database, edit, state)
-    np.testing.assert_array_equal(after.deal, state.deal)
-    kept = [k for k in range(SHARDS) if k != shard]
-    np.testing.assert_array_equal(after.models[jnp.array(kept)], state.models[jnp.array(kept)])
-    rest = [other for other in np.asarray(state.deal[shard]) if other != row]
-    np.testing.assert_allclose(after.models[shard], by_hand(database, rest), atol=1e-5)
-
-
-def test_noise_is_drawn_anew_only_where_a_request_hits(database):
-    problem = dd.Problem(logistic(), 0.1, 1.0)
-    made, state = learned(database, problem=problem, noise_multiplier=1.0)
-    edit = deletion(logistic(), database, [RECORDS - 1])
-    after = jax.jit(deleting(made))(jax.random.key(2), database, edit, state)
-    changed = np.any(np.asarray(after.models != state.models), axis=1)
-    np.testing.assert_array_equal(changed, np.any(np.asarray(state.deal) == RECORDS - 1, axis=1))
-
-
-def test_rows_out_of_range_hit_no_shard():
-    deal = jnp.array([[0, 3], [1, 2]], jnp.int32)
-    for index in ([3], [-1], [3, -2, 7]):
-        assert not np.any(sisa_mechanism.hit_places(deal, jnp.array(index), 3))
-    np.testing.assert_array_equal(
-        sisa_mechanism.hit_places(deal, jnp.array([2, 3]), 3).any(axis=1), [False, True]
-    )
-
-
-def test_the_noise_of_a_step_is_the_multiplier_times_the_clip_norm():
-    blank = dd.Labelled(jnp.zeros((RECORDS, 50)), jnp.zeros(RECORDS))
-    problem = dd.Problem(logistic(), 0.1, 0.7)
-    made = sisa_mechanism.mechanism(
-        training(problem=problem, num_steps=1, noise_multiplier=3.0), SHARDS
-    )
-    keys = jax.random.split(jax.random.key(0), 200)
-    models = jax.jit(jax.vmap(lambda key: made.learn(key, blank).models))(keys)
-    # η · z · C / m with m = 4 places to a shard; 30,000 draws.
-    assert np.std(models) == pytest.approx(2.0 * 3.0 * 0.7 / 4, rel=0.02)
-    first, second = np.asarray(models)[:, 0], np.asarray(models)[:, 1]
-    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.05
-
-
-def test_the_release_is_the_models_without_the_deal(plain):
-    made, state = plain
-    np.testing.assert_array_equal(made.publish(jax.random.key(0), state), state.models)
-
-
-def test_majority_vote():
+def test_a_divided_vote_is_zero():
     vote, models = sisa_mechanism.vote_of(logistic()), jnp.array([[1.0], [1.0], [-1.0]])
     np.testing.assert_array_equal(vote(models, jnp.array([[2.0], [-3.0], [0.0]])), [1, -1, 0])
     assert vote(models[1:], jnp.ones((1, 1)))[0] == 0
@@ -218,16 +168,9 @@ def test_plain_shards_are_read_and_noisy_or_fresh_ones_are_not():
     assert result.bound == 0.5
 
 
-def test_refusals(database):
-    key = jax.random.key(0)
-    with pytest.raises(InputError, match="shards = 5; give an even number ≥ 2, such as 6"):
-        find("sisa").run(key, shards=5)
-    with pytest.raises(InputError, match="noise = 0 is not a positive finite number"):
-        find("sisa").run(key, noise=0)
-    with pytest.raises(InputError, match="shards = 1 is not a whole number ≥ 2"):
-        sisa_mechanism.mechanism(training(), 1)
-    with pytest.raises(InputError, match="give the problem a clip_norm"):
+def test_shards_that_cannot_be_trained_are_refused(database):
+    with pytest.raises(InputError, match="clip_norm"):
         sisa_mechanism.mechanism(training(noise_multiplier=1.0), SHARDS)
     classes = dd.Problem(softmax(num_classes=3, intercept=True), 0.1)
-    with pytest.raises(InputError, match="has no null record"):
+    with pytest.raises(InputError, match="null record"):
         learned(database, problem=classes)

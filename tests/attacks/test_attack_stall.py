@@ -3,16 +3,16 @@
 import jax
 import numpy as np
 import pytest
+from problems import soak
 
 from dd_jax.attacks import find, stall
 from dd_jax.erm import Problem
-from dd_jax.errors import InputError
+from dd_jax.intervals import Estimate
 from dd_jax.losses import huber
 from dd_jax.oracles import linear
 from dd_jax.plans import plan_convex
 
-PROBLEM = Problem(huber(), 1e-4)
-PLAN = plan_convex(PROBLEM, n=100_000, dim=1, order=2.0, eps_dp=1.0, eps_dd=1e-4)
+PLAN = plan_convex(Problem(huber(), 1e-4), n=100_000, dim=1, order=2.0, eps_dp=1.0, eps_dd=1e-4)
 
 
 def test_the_exact_laws():
@@ -28,17 +28,6 @@ def test_the_exact_laws():
     assert deleted.advantage < 0.004
 
 
-@pytest.mark.parametrize(("order", "broken"), [(stall.DRIFT_FIRST, True), (stall.LIBRARY, False)])
-def test_the_order_of_summation_decides(order, broken):
-    found = stall.measure(jax.random.key(1), PLAN, PROBLEM, order, 200, 0.999)
-    _, exact = stall.laws(PLAN)
-    assert stall._broken(found, exact, exact.advantage) == broken
-    if broken:  # a random walk of K_U steps from the learned law
-        walk = 2 * PLAN.step_size * PLAN.noise_variance * PLAN.delete_steps
-        expected = np.sqrt(stall.laws(PLAN)[0].deviation ** 2 + walk)
-        assert found.deviation_low < expected < found.deviation_high
-
-
 def test_limits_of_a_deviation_cover_it():
     draws = np.random.default_rng(0).normal(size=(2_000, 51))
     limits = [stall.deviation_limits(np.std(row, ddof=1), 50, 0.9) for row in draws]
@@ -46,16 +35,27 @@ def test_limits_of_a_deviation_cover_it():
     assert 0.87 < covered < 0.93
 
 
-@pytest.mark.parametrize(
-    ("parameters", "word"), [({"seeds": 10}, "seeds = 10"), ({"l2": 1e-7}, "steps per request")]
-)
-def test_refusals(parameters, word):
-    with pytest.raises(InputError, match=word):
-        find("stall").run(jax.random.key(0), **parameters)
-
-
 @pytest.mark.slow
-def test_the_whole_attack():
-    result = find("stall").run(jax.random.key(0))
+def test_the_order_of_summation_decides():
+    # Without the backend's optimiser, as the suite runs, time grows with the seeds; the deviation
+    # shows the stall with few of them, the advantage takes thousands.
+    seeds = soak(100, 4_000)
+    result = find("stall").run(jax.random.key(0), seeds=seeds)
     assert [finding.refuted for finding in result.findings] == [True, False]
-    assert result.estimate.low > 0.03 > result.bound
+    # The wrong order makes a random walk of K_U steps, from the learned law.
+    walk = 2 * PLAN.step_size * PLAN.noise_variance * PLAN.delete_steps
+    expected = np.sqrt(stall.laws(PLAN)[0].deviation ** 2 + walk)
+    spread = 4 * expected / np.sqrt(4 * seeds)
+    assert result.rows[0]["deviation"] == pytest.approx(expected, abs=spread)
+    if seeds >= 4_000:
+        assert result.estimate.low > 0.03 > result.bound
+
+
+@pytest.mark.parametrize(
+    ("low", "deviation", "broken"),
+    [(0.0, 0.2, False), (0.01, 0.2, True), (0.0, 0.3, True), (0.0, 0.1, True)],
+)
+def test_more_advantage_or_another_deviation_breaks_the_law(low, deviation, broken):
+    estimate = Estimate(low, low, low + 0.1, 100, 0.9)
+    found = stall.Measured("", estimate, deviation, deviation - 0.01, deviation + 0.01)
+    assert stall._broken(found, stall.Law((0.0, 0.0), 0.2), claimed=0.004) == broken

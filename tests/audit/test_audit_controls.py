@@ -15,7 +15,6 @@ from dd_jax.audit.controls import (
     DELETE_STEPS,
     LEARN_STEPS,
     NUM_RECORDS,
-    ControlRow,
     ControlSetting,
     Law,
     judge,
@@ -23,18 +22,16 @@ from dd_jax.audit.controls import (
 )
 from dd_jax.audit.samples import paired
 from dd_jax.guarantees import convex, renyi
-from dd_jax.intervals import proportion
 from dd_jax.oracles import linear
 
 MUTANTS = [name for name, control in CONTROLS.items() if not control.is_null]
 NULLS = [name for name, control in CONTROLS.items() if control.is_null]
-REPLAYS = 1
 SEEDS = 20_000
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row.control: row for row in run_controls(jax.random.key(0), replays=REPLAYS)}
+    return {row.control: row for row in run_controls(jax.random.key(0), replays=1)}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -44,10 +41,9 @@ def test_mutants_are_flagged_and_the_correct_curator_is_not(rows, name):
     assert row.flagged, row
     assert not row.correct_flagged, row
     assert row.as_expected
-    assert row.seeds <= 100_000
-    assert row.power.value == 1
-    assert row.power.trials == REPLAYS == row.false_alarms.trials
-    assert row.false_alarms.value == 0
+    found = json.loads(json.dumps(row.to_dict(), allow_nan=False))
+    assert (found["power"]["value"], found["as_expected"]) == (1, True)
+    assert (row.false_alarms.value, row.false_alarms.trials) == (0, 1)
 
 
 @pytest.mark.parametrize("name", NULLS)
@@ -59,40 +55,20 @@ def test_nulls_are_not_flagged(rows, name):
 
 
 def test_the_table_holds_every_mistake_and_a_null_for_every_gate(rows):
-    assert MUTANTS == [
-        "half noise",
-        "missing clip",
-        "regulariser clipped",
-        "key reused at every step",
-        "key reused at every request",
-        "key captured as a constant",
-        "stale model",
-        "stale database",
-        "last step skipped",
-        "secret state kept",
-        "sensitivity L/n",
-        "order dropped in (ε, δ)",
-        "order dropped in R_q",
-    ]
+    makers = {
+        value
+        for name, value in vars(mutants).items()
+        if getattr(value, "__module__", "") == mutants.__name__ and not name.startswith("_")
+    }
+    assert {CONTROLS[name].curator for name in MUTANTS} == makers | {dd.noisy_gd.mechanism}
     used = {CONTROLS[name].gate for name in MUTANTS}
     assert used == {CONTROLS[name].gate for name in NULLS}
     assert {row.confidence for row in rows.values()} == {0.999}
-    assert all(control.seeds <= 100_000 for control in CONTROLS.values())
     # Each gate is sound for its claim: `gates_for` refuses those that are not.
     for control in CONTROLS.values():
         for statement in (control.correct_statement(), control.mutant_statement()):
             if not isinstance(statement, Law):
                 assert len(gates_for(statement, (control.gate,))) == 1
-
-
-def test_rows_are_json(rows):
-    for row in rows.values():
-        found = json.loads(json.dumps(row.to_dict(), allow_nan=False))
-        assert found["control"] == row.control
-        assert found["as_expected"] is True
-        if row.kind == "mutant":
-            assert found["power"]["value"] == 1
-            assert found["power"]["low"] == pytest.approx(row.power.low)
 
 
 # --- the settings and the mutants are what they say ---------------------------------------------
@@ -240,19 +216,11 @@ def test_judgements_depend_on_the_claim():
     assert not judge(control, pair, GaussianClaim(mu), 0.999).refuted
     found = judge(control, pair, GaussianClaim(mu / 2), 0.999)
     assert found.refuted
-    assert "claimed 0.249" in found.evidence
 
 
 def test_a_choice_of_controls_gives_the_same_rows(rows):
-    seen = []
-    chosen = run_controls(
-        jax.random.key(0),
-        names=["last step skipped", "null, gaussian_law"],
-        replays=REPLAYS,
-        progress=lambda done, of: seen.append((done, of)),
-    )
-    assert seen == [(1, 2), (2, 2)]
-    for row in chosen:
+    names = ["last step skipped", "null, gaussian_law"]
+    for row in run_controls(jax.random.key(0), names=names, replays=1):
         # The exact law's p-values do not depend on how many share the risk.
         assert row.correct_evidence == rows[row.control].correct_evidence
         assert row.evidence == rows[row.control].evidence
@@ -265,29 +233,17 @@ def test_a_choice_of_controls_gives_the_same_rows(rows):
     assert few.false_alarms.value == 0
 
 
-def test_expectations_of_rows():
-    row = ControlRow(
-        "a", "mutant", "b", "s", "g", 10, True, False, None, proportion(0, 1, 0.9), "", "", 0.9
-    )
-    assert row.as_expected
-    assert not replace(row, flagged=False).as_expected
-    assert not replace(row, correct_flagged=True).as_expected
-    assert replace(row, flagged=None).as_expected
-
-
-def test_bad_input_is_refused():
-    key = jax.random.key(0)
-    with pytest.raises(dd.InputError, match="'nothing' is no control; choose from half noise"):
-        run_controls(key, names=["nothing"])
-    with pytest.raises(dd.InputError, match="no control is named"):
-        run_controls(key, names=[])
-    with pytest.raises(
-        dd.InputError, match="seeds = 100001 is not a whole number from 1 to 100000"
-    ):
-        run_controls(key, seeds=100_001)
-    with pytest.raises(dd.InputError, match="replays = 0"):
-        run_controls(key, replays=0)
-    with pytest.raises(dd.InputError, match="confidence = 1"):
-        run_controls(key, confidence=1)
-    with pytest.raises(dd.InputError, match="too few"):
-        run_controls(key, names=["half noise"], seeds=3, replays=1)
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"names": ["nothing"]}, "'nothing'"),
+        ({"names": []}, "names"),
+        ({"seeds": 100_001}, "seeds"),
+        ({"replays": 0}, "replays"),
+        ({"confidence": 1}, "confidence"),
+        ({"names": ["half noise"], "seeds": 3, "replays": 1}, "too few"),
+    ],
+)
+def test_bad_input_is_refused(change, word):
+    with pytest.raises(dd.InputError, match=word):
+        run_controls(jax.random.key(0), **change)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problems import soak
 from scipy import stats
 
 from dd_jax.audit.exact_law import gaussian_law, normal_score
@@ -37,12 +38,12 @@ def test_the_p_values_are_those_of_the_textbook():
 def test_the_law_itself_is_refuted_no_more_often_than_stated(norm_only):
     shift, covariance = (0.4, 1.0) if norm_only else (SHIFT, COVARIANCE)
     found = []
-    for seed in range(400):
+    for seed in range(soak(200, 400)):
         true = np.array([0, 0.4, 0]) if norm_only else SHIFT
         pair = draw(seed, true, np.eye(DIM) if norm_only else COVARIANCE, seeds=50)
         found.append(gaussian_law(*pair, shift, covariance, confidence=0.9))
     # Bonferroni over three or four tests: a little below 10%, so nothing is wasted either.
-    assert 0.04 < np.mean([test.refuted for test in found]) < 0.14
+    assert 0.03 < np.mean([test.refuted for test in found]) < 0.16
     names = ["p_shift", "p_variance_present", "p_variance_absent"]
     for name in names if norm_only else [*names, "p_direction"]:
         values = [getattr(test, name) for test in found]
@@ -92,16 +93,15 @@ def test_vectors_are_one_dimension_and_a_number_is_then_signed():
     ("change", "message"),
     [
         ({"present": np.ones((3, DIM))}, "shapes"),
-        ({"present": np.ones((1, DIM)), "absent": np.ones((1, DIM))}, "at least 2 seeds"),
-        ({"present": np.full((SEEDS, DIM), np.nan)}, "present"),
+        ({"present": np.ones((1, DIM)), "absent": np.ones((1, DIM))}, "seeds"),
         ({"present": np.full((SEEDS, DIM), np.inf)}, "finite"),
         ({"mean_difference": np.ones(2)}, "mean_difference"),
         ({"variance": -1.0}, "variance"),
-        ({"variance": np.eye(2)}, "variance has shape"),
-        ({"variance": -np.eye(DIM)}, "positive definite"),
+        ({"variance": np.eye(2)}, "variance"),
+        ({"variance": -np.eye(DIM)}, "definite"),
         ({"confidence": 1.0}, "confidence"),
-        ({"mean_difference": 1.0}, "depends on the direction"),
-        ({"mean_difference": SHIFT * 1e15}, "too many standard deviations"),
+        ({"mean_difference": 1.0}, "direction"),
+        ({"mean_difference": SHIFT * 1e15}, "float64"),
     ],
 )
 def test_bad_input_is_refused(change, message):
@@ -137,6 +137,6 @@ def test_very_far_arms_are_judged_by_a_normal_variable():
         assert gaussian_law(moved, absent, 1.001 * far, 1.0, confidence=0.95).refuted
 
 
-def test_a_p_value_that_is_no_number_refutes(monkeypatch):
+def test_a_p_value_that_is_not_a_number_refutes(monkeypatch):
     monkeypatch.setattr("dd_jax.audit.exact_law._p_shift", lambda *given: np.nan)
     assert gaussian_law(*draw(1), SHIFT, COVARIANCE, confidence=0.95).refuted

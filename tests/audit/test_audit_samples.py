@@ -9,8 +9,6 @@ import dd_jax as dd
 from dd_jax.audit import neighbouring_releases, one_release
 from dd_jax.audit.samples import (
     Stage,
-    _trial,
-    always,
     check_seeds,
     flatten,
     one_run,
@@ -20,13 +18,6 @@ from dd_jax.audit.samples import (
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.requesters import fixed_stream
-
-
-def message(call, *args, **kwargs):
-    with pytest.raises(InputError) as error:
-        call(*args, **kwargs)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def test_leaves_become_columns_release_after_release():
@@ -43,35 +34,27 @@ def test_large_whole_numbers_and_low_precision_survive():
 
 
 @pytest.mark.parametrize(
-    ("pair", "says"),
+    ("pair", "word"),
     [
-        (np.zeros((2, 3)), "the pair is a ndarray; give (present, absent)"),
-        ((np.zeros(3), np.zeros(4)), "present has shapes [(3,)], absent [(4,)]"),
-        ((np.zeros((3, 2)), np.zeros((3, 1))), "present has shapes [(3, 2)], absent [(3, 1)]"),
-        (({"a": np.zeros(3)}, np.zeros(3)), "give outputs of one mechanism"),
-        (((), ()), "give every leaf the same leading seed axis"),
-        ((1.0, 2.0), "give every leaf the same leading seed axis"),
-        (((np.zeros(3), np.zeros(2)),) * 2, "give every leaf the same leading seed axis"),
-        ((np.zeros((0, 2)), np.zeros((0, 2))), "give at least one seed of output"),
-        ((np.zeros((2, 0)), np.zeros((2, 0))), "give at least one seed of output"),
-        ((np.array(["1"]), np.array(["2"])), "release real numbers, whole numbers or booleans"),
-        ((np.ones(2, complex), np.ones(2, complex)), "present holds complex128; release real"),
-        ((jax.random.split(jax.random.key(0)),) * 2, "present holds key<fry>; release real"),
+        (np.zeros((2, 3)), "ndarray"),
+        ((np.zeros(3), np.zeros(4)), "shapes"),
+        ((np.zeros((3, 2)), np.zeros((3, 1))), "shapes"),
+        (({"a": np.zeros(3)}, np.zeros(3)), "structure"),
+        (((), ()), "seed axis"),
+        ((1.0, 2.0), "seed axis"),
+        (((np.zeros(3), np.zeros(2)),) * 2, "seed axis"),
+        ((np.zeros((0, 2)), np.zeros((0, 2))), "one seed"),
+        ((np.zeros((2, 0)), np.zeros((2, 0))), "one seed"),
+        ((np.array(["1"]), np.array(["2"])), "real numbers"),
+        ((np.ones(2, complex), np.ones(2, complex)), "complex128"),
+        ((jax.random.split(jax.random.key(0)),) * 2, "key<fry>"),
+        ((np.zeros((4, 2)), np.array([[0, 0], [0, 0], [0, np.nan], [0, 0]])), "seed 2"),
+        ((np.array([0.0, -np.inf]), np.zeros(2)), "present"),
     ],
 )
-def test_samples_that_cannot_be_compared_are_refused(pair, says):
-    assert says in message(paired, pair)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_outputs_that_are_not_numbers_are_refused_by_seed(bad):
-    fine = np.zeros((4, 2))
-    broken = fine.copy()
-    broken[2, 1] = bad
-    assert message(paired, (fine, broken)) == (
-        "absent holds NaN or infinity in 1 of 4 seeds, first in seed 2; "
-        "mend the mechanism, or release a finite code for such outputs."
-    )
+def test_samples_that_cannot_be_compared_are_refused(pair, word):
+    with pytest.raises(InputError, match=word):
+        paired(pair)
 
 
 def test_parts_share_no_seed_and_miss_none():
@@ -89,10 +72,9 @@ def test_parts_share_no_seed_and_miss_none():
 def test_too_few_seeds_for_the_confidence_are_refused():
     # log2(2/0.05) = 5.3: six seeds to judge on are the fewest, twelve in all.
     check_seeds(12, 0.5, 0.95, 1)
-    says = message(check_seeds, 11, 0.5, 0.95, 1)
-    assert says.startswith("11 seeds per arm are too few for this confidence over 1 test:")
-    assert "give at least 13 seeds per arm." in says
-    assert "too few" in message(check_seeds, 1, 0.5, 0.5, 1)
+    for seeds, confidence in ((11, 0.95), (1, 0.5)):
+        with pytest.raises(InputError, match="too few"):
+            check_seeds(seeds, 0.5, confidence, 1)
 
 
 # --- releases of a mechanism ---------------------------------------------------------------------
@@ -142,11 +124,8 @@ def test_deletion_is_judged_on_the_releases_from_the_deletion_on():
 def test_several_rows_must_all_be_deleted():
     both = dd.replacement([1, 0], jnp.array([5.0, 6.0]))
     assert releases(both, request=2).present.shape == (3, 2)
-    says = message(releases, dd.replacement([0, 2], jnp.array([5.0, 6.0])), request=2)
-    assert says == (
-        "in 6 of 6 interactions the record was not deleted at the stated request; "
-        "name the request that replaces its row."
-    )
+    with pytest.raises(InputError, match="6 of 6"):
+        releases(dd.replacement([0, 2], jnp.array([5.0, 6.0])), request=2)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +140,8 @@ def test_releases_kept_by_number_are_blank_unless_the_request_deletes(request_nu
 
 @pytest.mark.parametrize("request_number", [0, 4])
 def test_requests_that_are_not_served_are_refused(request_number):
-    assert message(releases, request=request_number) == (
-        f"request = {request_number}; the interaction serves requests 1 to 3."
-    )
+    with pytest.raises(InputError, match="request"):
+        releases(request=request_number)
 
 
 def test_records_outside_the_domain_are_refused_before_anything_runs():
@@ -171,11 +149,6 @@ def test_records_outside_the_domain_are_refused_before_anything_runs():
     narrow = TOTAL._replace(domain=domain)
     rows = jnp.full((3, 1), 0.5)
     stream = dd.replacement([0], jnp.array([[2.0]]))
-    assert "row" in message(releases, stream, mechanism=narrow, database=rows)
-    assert "row 1" in message(releases, stream, mechanism=narrow, database=rows.at[1].set(3.0))
-
-
-def test_a_mechanism_is_compiled_once_for_all_its_neighbours():
-    first = _trial(TOTAL, always(STREAM), (2, 3), ())
-    assert first is _trial(TOTAL, always(STREAM), (2, 3), ())
-    assert first is not _trial(TOTAL, always(STREAM), (3,), ())
+    for database in (rows, rows.at[1].set(3.0)):
+        with pytest.raises(InputError, match="row"):
+            releases(stream, mechanism=narrow, database=database)

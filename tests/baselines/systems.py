@@ -30,7 +30,7 @@ from dd_jax.baselines import (
     sekhari,
     sisa,
 )
-from dd_jax.baselines.base import Constants, System, cost
+from dd_jax.baselines.base import Constants, System
 from dd_jax.plans.arithmetic import publication_grid
 from dd_jax.requesters import stack_edits
 
@@ -56,7 +56,6 @@ class Entry(NamedTuple):
         delete_retrained: `Cost.retrained` of each request, None where a run decides it.
         exact: the release after the stream is claimed to have the law of learning on the edited
             database.
-        mutant: cached factory of a broken version that the exactness test must catch.
         quiet: cached factory without any noise: its releases must not depend on the key.
         moves: whether a release depends on the records at all.
         never_there: an unlearning claim that compares with a run which never held the record, not
@@ -73,7 +72,6 @@ class Entry(NamedTuple):
     learns_newton: bool = False
     delete_retrained: int | None = 0
     exact: bool = False
-    mutant: Callable[[], System] | None = None
     quiet: Callable[[], System] | None = None
     moves: bool = True
     never_there: bool = False
@@ -134,13 +132,6 @@ LOUD = plan(epsilon=20.0)
 @functools.cache
 def retrained() -> System:
     return retraining.system(PROBLEM, LOUD)
-
-
-@functools.cache
-def forgetful() -> System:
-    """Retraining that leaves the edit out."""
-    good = retrained()
-    return good._replace(delete=lambda key, before, edit, after, state: good.learn(key, before))
 
 
 TARGET = {"epsilon": 1.0, "delta": 1e-2}
@@ -252,30 +243,6 @@ def tree() -> System:
     return dc_k_means.system(clusters=2, iterations=2, branching=5)
 
 
-def broken(make: Callable[[], System], delete: Callable) -> Callable[[], System]:
-    """A version with another `delete(delete, key, before, edit, after, state)`."""
-    return functools.cache(lambda: make()._replace(delete=functools.partial(delete, make().delete)))
-
-
-def unserved(delete, key, before, edit, after, state):
-    """Nothing changes, whatever is requested."""
-    del delete, key, before, edit, after
-    return state, cost()
-
-
-def half_served(delete, key, before, edit, after, state):
-    """The first row is served; the shard, leaf or steps of the second stay as they were."""
-    del after
-    first = jax.tree.map(lambda leaf: leaf[:1], edit)
-    return delete(key, before, first, dd.apply_edit(before, first), state)
-
-
-def stale_centroid(delete, key, before, edit, after, state):
-    """One centroid stays as it was."""
-    served, spent = delete(key, before, edit, after, state)
-    return served._replace(model=served.model.at[0].set(state.model[0])), spent
-
-
 CONSTANTS = Constants.of_problem(PROBLEM)
 PERTURBED = perturbed_gd.calibrate(CONSTANTS, n=N, delete_steps=3, **TARGET)
 STATELESS = perturbed_gd.calibrate_stateless(
@@ -348,7 +315,6 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=3 * N,
         delete_retrained=None,
         exact=True,
-        mutant=broken(quantised, stale_centroid),
     ),
     "dc-k-means": Entry(
         tree,
@@ -356,7 +322,6 @@ SYSTEMS: dict[str, Entry] = {
         CLUSTER_STREAM,
         learn_gradients=3 * (15 + 10),
         exact=True,
-        mutant=broken(tree, half_served),
     ),
     "langevin": langevin_entry("published"),
     "langevin-optimal": langevin_entry("optimal"),
@@ -372,7 +337,6 @@ SYSTEMS: dict[str, Entry] = {
         delete_gradients=N * LOUD.learn_steps,
         delete_retrained=1,
         exact=True,
-        mutant=forgetful,
         grid=publication_grid(LOUD),
     ),
     "fixed-model": Entry(
@@ -393,7 +357,6 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=STEPS * BATCH,
         delete_retrained=None,
         exact=True,
-        mutant=broken(accelerated, half_served),
     ),
     # Two stages of two steps: over the first half of the places, then over all of them.
     "sisa": Entry(
@@ -403,7 +366,6 @@ SYSTEMS: dict[str, Entry] = {
         learn_gradients=2 * N // 2 + 2 * N,
         delete_retrained=None,
         exact=True,
-        mutant=broken(sharded, half_served),
     ),
     "sisa-private": Entry(
         padded,
@@ -411,6 +373,5 @@ SYSTEMS: dict[str, Entry] = {
         PAIRS,
         learn_gradients=2 * N,
         exact=True,
-        mutant=broken(padded, unserved),
     ),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import deleting, features, signed
+from problems import deleting, features, signed, soak
 
 import dd_jax as dd
 from dd_jax.baselines import certified_removal, newton
@@ -91,7 +91,7 @@ def test_the_training_residual_is_that_of_the_sum(monkeypatch):
     found = newton.Minimum(jnp.ones(DIM), jnp.float32(1e-3), jnp.int32(2), jnp.int32(3))
     monkeypatch.setattr(newton, "minimise", lambda *arguments: found)
     system = certified_removal.system(PROBLEM, noise=NOISE, epsilon=EPSILON, delta=DELTA)
-    state, _ = system.learn(jax.random.key(0), DATABASE)
+    state, _ = jax.jit(system.learn, compiler_options=UNOPTIMISED)(jax.random.key(0), DATABASE)
     assert float(state.spent) == pytest.approx(N * 1e-3)
 
 
@@ -101,7 +101,7 @@ def test_noise_that_float32_cannot_hold_is_refused():
     assert certified_removal.least_noise(PROBLEM, N) == pytest.approx(least, rel=1e-5)
     claim = {"epsilon": EPSILON, "delta": DELTA}
     system = certified_removal.system(PROBLEM, noise=0.99 * least, **claim)
-    with pytest.raises(CertificateRefused, match="drowns in the rounding of float32 for 30"):
+    with pytest.raises(CertificateRefused, match="float32"):
         system.learn(jax.random.key(0), DATABASE)
     tiny = certified_removal.calibrate(PROBLEM, n=N, requests=1, residual=1e-12, **claim)
     assert tiny == pytest.approx(least, rel=1e-5)
@@ -172,7 +172,7 @@ bound_of = jax.jit(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=soak(15, 100))
 @given(st.integers(0, 10**6))
 def test_the_residual_bound_holds(seed):
     rng = np.random.default_rng(seed)
@@ -230,7 +230,7 @@ def test_what_it_cannot_certify_is_refused():
     with pytest.raises(InputError, match="clip"):
         certified_removal.system(clipped, **claim)
     # The published constant needs a moderate ε: at 10 the exact δ is five times the claimed one.
-    with pytest.raises(CertificateRefused, match="smaller epsilon"):
+    with pytest.raises(CertificateRefused, match="epsilon"):
         certified_removal.budget(1.0, 10.0, 1e-5)
     with pytest.raises(InputError, match="noise"):
         certified_removal.budget(0.0, 1.0, 1e-5)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import deleting
+from problems import deleting, soak
 from scipy import stats
 from systems import ACCELERATED, BATCH, DATABASE, DIM, PROBLEM, STEPS, N, accelerated, quick_jit
 
@@ -18,7 +18,7 @@ from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import clopper_pearson
 
 CONSTANTS = Constants(0.1, 0.35, 2.0, 1.0, 10.0)
-SEEDS = 400
+SEEDS = soak(200, 400)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,8 @@ def test_one_coupled_step_has_exactly_the_law_of_retraining():
         after, spent = deleting(system)(delete_key, old, dd.replacement([0], new), state)
         return state.model, after.model, after.history.noises[0], spent
 
-    keys = jax.random.split(jax.random.key(5), 20_000)
+    seeds = soak(5000, 20_000)
+    keys = jax.random.split(jax.random.key(5), seeds)
     before, after, noises, spent = quick_jit(jax.vmap(go))(keys)
     # θ = -η(g + noise) with g = -x, so that the law of the model is N(x, σ²).
     for k in range(2):
@@ -80,7 +81,7 @@ def test_one_coupled_step_has_exactly_the_law_of_retraining():
     shift = float(np.linalg.norm(old - new))
     total_variation = 2 * stats.norm.cdf(shift / (2 * sigma)) - 1
     rejected = int(np.sum(spent.retrained))
-    low, high = clopper_pearson(rejected, 20_000, 0.999)
+    low, high = clopper_pearson(rejected, seeds, 0.999)
     assert low <= total_variation <= high
     moved = np.any(np.asarray(before != after), axis=1)
     np.testing.assert_array_equal(moved, np.asarray(spent.retrained, bool))
@@ -128,7 +129,7 @@ def test_the_kept_history_is_always_a_true_one(served):
     edit, (before, after, _) = served
     edited = dd.apply_edit(DATABASE, edit)
     for states, database in ((before, DATABASE), (after, edited)):
-        for seed in range(60):
+        for seed in range(soak(20, 60)):
             history = jax.tree.map(lambda leaf, seed=seed: leaf[seed], states.history)
             assert all(len(set(rows)) == BATCH for rows in history.batches.tolist())
             model = replay(history.batches, history.noises, database)
@@ -179,19 +180,19 @@ def test_privacy_is_claimed_for_calibrated_noise_alone():
     silent = dataclasses.replace(made, noise_deviation=0.0)
     assert noisy_m_a_sgd.system(PROBLEM, silent).guarantee.private == "no"
     assert accelerated().guarantee.private == "no"
-    with pytest.raises(CertificateRefused, match="made for another problem"):
+    with pytest.raises(CertificateRefused, match="another problem"):
         noisy_m_a_sgd.system(dd.Problem(dd.losses.logistic(), 0.1), made)
 
 
 def test_refusals():
     arguments = {"n": 100, "dim": 3, "stability": 0.5, "batch_size": 5}
-    with pytest.raises(CertificateRefused, match=r"stability = 1\.5; a total variation"):
+    with pytest.raises(CertificateRefused, match="stability"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"stability": 1.5})
-    with pytest.raises(InputError, match="batch_size = 101 is not a whole number from 1 to 100"):
+    with pytest.raises(InputError, match="batch_size"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"batch_size": 101})
-    with pytest.raises(CertificateRefused, match=r"num_steps = 6 is below .*: give at least 7"):
+    with pytest.raises(CertificateRefused, match="at least 7"):
         noisy_m_a_sgd.calibrate(CONSTANTS, num_steps=6, **arguments)
-    with pytest.raises(InputError, match="stability = 0"):
+    with pytest.raises(InputError, match="stability"):
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"stability": 0})
-    with pytest.raises(InputError, match=f"calibrated for n = {N}, the database has {N - 1}"):
+    with pytest.raises(InputError, match="calibrated"):
         accelerated().learn(jax.random.key(0), jax.tree.map(lambda leaf: leaf[1:], DATABASE))

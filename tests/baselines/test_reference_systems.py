@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import deleting
-from systems import DATABASE, DIM, LOUD, PROBLEM, N, quick_jit, retrained
+from systems import DATABASE, DIM, PROBLEM, quick_jit, retrained
 
 import dd_jax as dd
 from dd_jax.baselines import fixed_model, noisy_gd_system
@@ -29,7 +29,6 @@ def test_the_optimal_calibration_is_exact_in_pairs():
     claim = noisy_gd_system.guarantee(made)
     assert (claim.notion, claim.delta, claim.order) == ("data-deletion", 1e-5, None)
     assert claim.epsilon <= 0.5
-    assert claim.keeps == "nothing"
 
 
 def test_the_paper_calibration_goes_through_its_own_conversion():
@@ -50,17 +49,10 @@ def test_the_paper_calibration_goes_through_its_own_conversion():
     assert (renyi_claim.order, renyi_claim.delta) == (2, None)
 
 
-def test_the_optimal_accountant_is_cheaper_and_quieter():
-    paper = noisy_gd_system.calibrate(PROBLEM, accountant="paper", **TARGET)
-    optimal = noisy_gd_system.calibrate(PROBLEM, **TARGET)
-    assert optimal.delete_steps < paper.delete_steps
-    assert optimal.noise_variance < paper.noise_variance
-
-
 def test_a_private_release_that_need_not_delete_runs_one_step():
     made = noisy_gd_system.calibrate(PROBLEM, **TARGET | {"epsilon_private": None})
     assert made.delete_steps == 1
-    with pytest.raises(InputError, match=r"epsilon_private = 0\.1 is below epsilon = 0\.5"):
+    with pytest.raises(InputError, match="epsilon_private"):
         noisy_gd_system.calibrate(PROBLEM, **TARGET | {"epsilon_private": 0.1})
 
 
@@ -74,19 +66,9 @@ def test_retraining_forgets_its_state():
     def delete(key, database, state):
         return deleting(system)(key, database, edit, state)
 
-    first, spent = delete(jax.random.key(1), DATABASE, np.zeros(DIM, np.float32))
+    first, _ = delete(jax.random.key(1), DATABASE, np.zeros(DIM, np.float32))
     second, _ = delete(jax.random.key(1), other, np.ones(DIM, np.float32))
     np.testing.assert_array_equal(first, second)
-    assert (int(spent.gradients), int(spent.retrained)) == (N * LOUD.learn_steps, 1)
-
-
-def test_the_fixed_model_sees_nothing():
-    system = fixed_model.system(PROBLEM)
-    state, spent = system.learn(jax.random.key(0), DATABASE)
-    np.testing.assert_array_equal(state, np.zeros(DIM))
-    assert sum(int(count) for count in spent) == 0
-    assert system.guarantee.epsilon == 0
-    np.testing.assert_array_equal(system.predict(state, DATABASE.features), np.zeros(N))
 
 
 def test_labels_follow_the_scores_of_the_loss():

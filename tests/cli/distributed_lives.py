@@ -1,6 +1,7 @@
 """`dd-jax … --distributed` as two real processes over loopback: whole, killed, resumed, refused.
 
-`python distributed_lives.py FOLDER` prints what happened.
+`python distributed_lives.py FOLDER zero one audit` prints what happened: process 0 is killed, then
+process 1, and at last an audit is run. Any of the three can be left out.
 
 JAX is imported once, and every process is a fork taken before it has started a backend.
 """
@@ -118,25 +119,32 @@ def chunks_in(folder: Path) -> int:
     return len(list(folder.rglob("*.npz")))
 
 
-def main(folder: Path) -> None:
+KILLS = {"zero": (0, "variables"), "one": (1, "options")}
+
+
+def main(folder: Path, parts: list[str]) -> None:
     store.revision()  # once, before the forks
     # What one attempt has compiled the next one finds.
     jax.config.update("jax_compilation_cache_dir", str(folder / "cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    found, sweeps = {}, folder / "together"
-    for name, words in (("sweep", SWEEP), ("audit", AUDIT)):
-        results = ("--results", folder / "alone")
-        found[f"{name} alone"] = ended(live(folder / f"{name}-alone", (*words, *results)))
+
+    def alone(name, words):
+        return ended(live(folder / f"{name}-alone", (*words, "--results", folder / "alone")))
+
+    found, sweeps = {"sweep alone": alone("sweep", SWEEP)}, folder / "together"
     sweep = (*SWEEP, "--results", sweeps)
     found["other options"] = both(folder / "a", sweep, others=("--order", "3"))
-    for name, dies, found_by in (("one", 1, "options"), ("zero", 0, "variables")):
+    for name in (part for part in parts if part in KILLS):
+        dies, found_by = KILLS[name]
         found[f"without {name}"] = both(folder / name, sweep, dies=dies, found_by=found_by)
         found[f"without {name}"]["chunks"] = chunks_in(sweeps)
     found["resumed"] = both(folder / "b", sweep)
-    rows = ("--mesh", "1", "2", "--results", sweeps)
-    found["audit"] = both(folder / "c", (*AUDIT, *rows), found_by="slurm")
+    if "audit" in parts:
+        found["audit alone"] = alone("audit", AUDIT)
+        rows = ("--mesh", "1", "2", "--results", sweeps)
+        found["audit"] = both(folder / "c", (*AUDIT, *rows), found_by="slurm")
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -70,15 +70,11 @@ def test_a_variable_moves_the_folder_or_turns_it_off(environment, tmp_path):
     assert os.environ["JAX_ENABLE_COMPILATION_CACHE"] == "false", "even with a folder of JAX's"
     environment.setenv(compile_cache.VARIABLE, str(tmp_path / "elsewhere"))
     assert kept_in() == str(tmp_path / "elsewhere")
-
-
-def test_jaxs_own_variables_are_left_alone(environment):
     environment.setenv("JAX_COMPILATION_CACHE_DIR", "theirs")
-    assert kept_in() == "theirs"
-    assert "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ
+    assert kept_in() == "theirs", "JAX's own variable is left alone"
 
 
-def test_without_a_place_of_ones_own_nothing_is_kept_and_nothing_fails(
+def test_without_a_place_of_ones_own_nothing_is_kept_and_nothing_is_said(
     environment, tmp_path, capsys
 ):
     (tmp_path / "file").write_text("")
@@ -96,40 +92,28 @@ def no_home(path):
     return path
 
 
-def test_a_folder_that_was_named_and_cannot_be_used_is_said_in_one_line(
-    environment, tmp_path, capsys
+@pytest.mark.parametrize("fault", ["below a file", 0o770, 0o702, "not mine", os.W_OK, os.X_OK])
+def test_a_named_folder_that_cannot_be_trusted_or_used_is_said_in_one_line(
+    fault, environment, tmp_path, capsys
 ):
-    (tmp_path / "file").write_text("")
-    environment.setenv(compile_cache.VARIABLE, str(tmp_path / "file" / "below"))
+    """What it holds will be run: nobody else may write there."""
+    folder = tmp_path / "named"
+    if fault == "below a file":
+        folder.write_text("")
+        folder = folder / "below"
+    elif fault == "not mine":
+        someone_else = os.getuid() + 1
+        environment.setattr(os, "getuid", lambda: someone_else)
+    elif fault in (os.W_OK, os.X_OK):
+        environment.setattr(os, "access", lambda path, mode: not mode & fault)
+    else:
+        folder.mkdir()
+        folder.chmod(fault)
+    environment.setenv(compile_cache.VARIABLE, str(folder))
     assert kept_in() is None
     error = capsys.readouterr().err
-    assert error.startswith("dd-jax: compiled programs are not kept: ")
+    assert str(folder) in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o702], ids=["a group", "all"])
-def test_a_folder_that_others_can_write_to_is_not_trusted(environment, tmp_path, capsys, mode):
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(mode)
-    environment.setenv(compile_cache.VARIABLE, str(tmp_path / "open"))
-    assert kept_in() is None
-    assert "can be written by, others" in capsys.readouterr().err
-
-
-def test_a_folder_of_another_user_is_not_trusted(environment, tmp_path, capsys):
-    environment.setenv(compile_cache.VARIABLE, str(tmp_path / "theirs"))
-    someone_else = os.getuid() + 1
-    environment.setattr(os, "getuid", lambda: someone_else)
-    assert kept_in() is None
-    assert "theirs belongs to, or can be written by, others" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("denied", [os.W_OK, os.X_OK], ids=["write", "enter"])
-def test_a_folder_that_one_cannot_use_is_not_used(environment, tmp_path, capsys, denied):
-    environment.setenv(compile_cache.VARIABLE, str(tmp_path / "closed"))
-    environment.setattr(os, "access", lambda path, mode: not mode & denied)
-    assert kept_in() is None
-    assert "closed cannot be written; name another folder" in capsys.readouterr().err
 
 
 def test_old_entries_are_deleted_and_nothing_else(environment, tmp_path):
@@ -147,8 +131,6 @@ def test_old_entries_are_deleted_and_nothing_else(environment, tmp_path):
 def test_every_command_takes_the_flag(capsys):
     assert cli.main(["plan", compile_cache.FLAG, "--n", "0"]) == 2
     assert compile_cache.FLAG not in capsys.readouterr().err
-    assert cli.main(["--help"]) == 0
-    assert compile_cache.FLAG in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -166,12 +148,18 @@ def test_the_second_run_of_the_same_shapes_compiles_nothing(environment, tmp_pat
     assert len(list((tmp_path / "home" / "dd_jax" / "compiled").glob("*-cache"))) == 6
 
 
-def test_an_entry_that_was_cut_off_is_compiled_again_without_a_word(environment, tmp_path):
-    code = (
-        "from dd_jax.cli import compile_cache; compile_cache.enable(); import jax; jax.jit(abs)(2)"
-    )
-    for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        assert done.stderr == b""
-        (entry,) = (tmp_path / "home" / "dd_jax" / "compiled").glob("*-cache")
-        os.truncate(entry, 100)
+def test_an_entry_that_was_cut_off_is_compiled_again_without_a_word(environment):
+    code = """if True:
+        import os
+        from dd_jax.cli import compile_cache
+        compile_cache.enable()
+        import jax
+        for _ in range(2):
+            jax.jit(abs)(2)
+            folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
+            (entry,) = (name for name in os.listdir(folder) if name.endswith("-cache"))
+            os.truncate(f"{folder}/{entry}", 100)
+            jax.clear_caches()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stderr == b""

@@ -1,3 +1,4 @@
+import csv
 import dataclasses
 import json
 
@@ -17,8 +18,6 @@ from experiments.figures import sequential
 def test_list_names_every_system(capsys):
     assert cli.main(["compare", "--list", "--json"], PROGRAM) == 0
     assert json.loads(capsys.readouterr().out)["systems"] == list(systems.CONTESTANTS)
-    assert cli.main(["compare", "--list"], PROGRAM) == 0
-    assert capsys.readouterr().out.split() == list(systems.CONTESTANTS)
 
 
 def made_up(low: float) -> Row:
@@ -39,7 +38,7 @@ def made_up(low: float) -> Row:
 
 
 @pytest.mark.parametrize(("low", "status"), [(-0.1, 0), (0.1, 1)])
-def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_refuted(
+def test_a_run_is_saved_and_its_status_says_whether_a_certificate_is_refuted(
     low, status, capsys, tmp_path, monkeypatch
 ):
     asked = []
@@ -55,10 +54,9 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
     assert cli.main(["compare", *options], PROGRAM) == status
     assert (asked[0].records, asked[0].epsilon, asked[0].seeds) == (30, 0.5, 100)
     out = capsys.readouterr().out
-    assert "promised" in out
-    assert "θ = 0 names no class" in " ".join(out.split())
-    assert "sekhari: left out: its noise is too small.\n" in out
-    assert ("claim ≤ .00 !" in out) == bool(status)
+    for word in ("fixed-model", "names no class", "too small"):
+        assert word in " ".join(out.split())
+    assert (".00 !" in out) == bool(status)
     found = sorted(path.name for path in tmp_path.iterdir())
     assert found == [f"compare.{suffix}" for suffix in ("csv", "json", "pdf", "png", "svg")]
     saved = json.loads((tmp_path / "compare.json").read_text())
@@ -66,30 +64,21 @@ def test_a_run_prints_and_saves_and_its_status_says_whether_a_certificate_is_ref
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "word"),
     [
-        (["--systems", "oracle"], "no system 'oracle'"),
-        (["--data", "nowhere"], "no data set 'nowhere'"),
-        (["--epsilon", "-1"], "epsilon = -1"),
-        (["--seeds", "3"], "seeds = 3"),
-        (["--sequential", "--data", "synthetic"], "no data set 'synthetic'"),
-        (["--sequential", "--epsilon", "0"], "epsilon = 0"),
-        (["--sequential", "--systems", "sisa"], "leave it out with --sequential"),
+        (["--systems", "oracle"], "oracle"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--epsilon", "-1"], "epsilon"),
+        (["--sequential", "--data", "synthetic"], "synthetic"),
+        (["--sequential", "--epsilon", "0"], "epsilon"),
+        (["--sequential", "--systems", "sisa"], "systems"),
+        (["--results", __file__], "results"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(options, words, capsys, tmp_path):
+def test_bad_input_is_one_line_and_status_2(options, word, capsys, tmp_path):
     assert cli.main(["compare", "--results", str(tmp_path / "none"), *options], PROGRAM) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("python -m experiments compare:")
-    assert words in error
+    assert word in capsys.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "none").exists()
-
-
-def test_results_that_are_a_file_are_refused(capsys, tmp_path):
-    place = tmp_path / "file"
-    place.write_text("")
-    assert cli.main(["compare", "--results", str(place)], PROGRAM) == 2
-    assert "name a folder" in capsys.readouterr().err
 
 
 def test_sequential_prints_and_saves_the_table_of_the_authors_data(capsys, tmp_path, monkeypatch):
@@ -109,15 +98,13 @@ def test_sequential_prints_and_saves_the_table_of_the_authors_data(capsys, tmp_p
     options = ["--sequential", "--data", "mnist-3-vs-8", "--epsilon", "0.5"]
     assert cli.main(["compare", *options, "--results", str(tmp_path)], PROGRAM) == 0
     assert asked == [dataclasses.replace(sequential.FULL, epsilon=0.5)]
-    out = capsys.readouterr().out
-    assert "100 deletions on mnist-3-vs-8 at ε = 0.5" in out
-    assert "Noisy-GD, 1 pass per 10" in out
+    assert "mnist-3-vs-8" in capsys.readouterr().out
     names = sorted(path.name for path in tmp_path.iterdir())
     suffixes = ("csv", "json", "pdf", "png", "svg")
     assert names == [f"sequential-mnist-3-vs-8.{suffix}" for suffix in suffixes]
-    lines = (tmp_path / "sequential-mnist-3-vs-8.csv").read_text().splitlines()
-    assert len(lines) == 1 + len(SYSTEMS)
-    assert sum("[its noise is its own]" in line for line in lines) == 2
-    saved = json.loads((tmp_path / "sequential-mnist-3-vs-8.json").read_text())
+    rows = list(csv.DictReader((tmp_path / names[0]).read_text().splitlines()))
+    assert [row["system"] for row in rows] == list(SYSTEMS)
+    # Two systems set their own noise; an empty cell holds the reason.
+    assert sum(row["σ²"].startswith("[") for row in rows) == 2
+    saved = json.loads((tmp_path / names[1]).read_text())
     assert saved["rows"][0]["gradients"] == 1000
-    assert saved["caption"] == sequential.CAPTION

@@ -5,7 +5,6 @@ Debian's chromium and chromedriver, both found on the path; nothing is downloade
 
 import shutil
 from dataclasses import make_dataclass
-from types import SimpleNamespace
 
 import fake_figures as fake
 import pytest
@@ -28,7 +27,6 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-MODES = [(width, theme) for width in (1400, 390) for theme in ("light", "dark")]
 LONG = "an_unbroken_name_that_is_wider_than_any_telephone_" * 2
 WIDE = Table(
     "Wide",
@@ -98,22 +96,7 @@ def lightness(browser) -> int:
     return int(colour.split("(")[1].split(",")[0])
 
 
-def numbers_table(browser) -> SimpleNamespace:
-    """The sortable table of numbers: its headings' buttons, their state, and its first column."""
-    table = browser.find_element("css selector", "table[aria-label=Numbers]")
-    return SimpleNamespace(
-        buttons=table.find_elements("css selector", "thead button"),
-        state=[
-            heading.get_attribute("aria-sort")
-            for heading in table.find_elements("css selector", "thead th")
-        ],
-        names="".join(
-            cell.text for cell in table.find_elements("css selector", "tbody td:first-child")
-        ),
-    )
-
-
-@pytest.mark.parametrize(("width", "theme"), MODES)
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (390, "dark")])
 def test_nothing_overflows_is_broken_or_complains(browser, made, width, theme):
     show(browser, made, width, theme)
     # What is folded away must fit as well.
@@ -133,28 +116,30 @@ def test_nothing_overflows_is_broken_or_complains(browser, made, width, theme):
 
 def test_a_click_or_a_key_sorts_a_table_by_numbers(browser, made):
     show(browser, made, 1400, "light")
-    found = numbers_table(browser)
-    assert (found.names, found.state) == ("badcef", ["none", "none"])
-    name, value = found.buttons
+    table = browser.find_element("css selector", "table[aria-label=Numbers]")
+    name, value = table.find_elements("css selector", "thead button")
     for press, names, state in (
+        (lambda: None, "badcef", ["none", "none"]),
         (value.click, "cfebad", ["none", "ascending"]),
         (value.click, "abefcd", ["none", "descending"]),
         (lambda: name.send_keys("\ue007"), "abcdef", ["ascending", "none"]),  # the enter key
         (lambda: name.send_keys(" "), "fedcba", ["descending", "none"]),
     ):
         press()
-        found = numbers_table(browser)
-        assert (found.names, found.state) == (names, state)
+        cells = table.find_elements("css selector", "tbody td:first-child")
+        headings = table.find_elements("css selector", "thead th")
+        assert "".join(cell.text for cell in cells) == names
+        assert [heading.get_attribute("aria-sort") for heading in headings] == state
 
 
 def test_the_theme_is_chosen_and_remembered(browser, made):
     show(browser, made, 390, "dark")
     button = browser.find_element("id", "theme")
-    assert (lightness(browser) < 127, button.text) == (True, "Light theme")
+    assert lightness(browser) < 127
     picture = "return getComputedStyle(document.images[0]).filter"
     assert "invert" in browser.execute_script(picture)
     button.click()
-    assert (lightness(browser) > 127, button.text) == (True, "Dark theme")
+    assert lightness(browser) > 127
     assert browser.execute_script(picture) == "none"
     show(browser, made, 390, "dark")
     assert lightness(browser) > 127

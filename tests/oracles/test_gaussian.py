@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import soak
 from scipy import stats
 
 from dd_jax.errors import InputError
@@ -76,20 +75,6 @@ def test_ridge_phase_is_the_gradient_of_the_ridge_objective():
     gradient = np.mean(per_record, axis=0) + 0.7 * model
     assert hessian @ model - linear_term == pytest.approx(gradient, rel=1e-13)
     assert steps == 4
-
-
-def test_law_by_simulation():
-    rng, count = np.random.default_rng(3), soak(50_000, 200_000)
-    phases = random_phases(np.random.default_rng(11), 2, most=6)
-    law = gaussian.law_after(phases, ETA, NOISE, np.array([0.5, 0.0]), 0.1)
-    models = np.array([0.5, 0.0]) + rng.normal(0, math.sqrt(0.1), (count, 2))
-    for hessian, linear_term, steps in phases:
-        for _ in range(steps):
-            noise = rng.normal(0, math.sqrt(2 * ETA * NOISE), (count, 2))
-            models = models - ETA * (models @ hessian - linear_term) + noise
-    deviation = np.sqrt(np.diag(law.covariance) / count)
-    assert np.all(np.abs(models.mean(axis=0) - law.mean) < 4.5 * deviation)
-    assert np.cov(models.T) == pytest.approx(law.covariance, rel=0.03, abs=0.005)
 
 
 def test_joint_law_has_the_marginals_and_cross_covariances():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import soak
-from scipy import special, stats
+from scipy import stats
 
 from dd_jax.errors import InputError
 from dd_jax.oracles import gaussian, linear
@@ -179,32 +178,6 @@ def test_recoding_with_nothing_to_recode_is_the_plain_law():
             4, **alone, present_steps=6 + present, delete_steps=deleted, init_variance=2
         )
         assert recoded == pytest.approx(plain, rel=1e-11)
-
-
-def test_recoding_by_simulation():
-    rng, count = np.random.default_rng(7), soak(100_000, 400_000)
-    n, learn, deleted, contraction = 20, 8, 4, 0.75
-    noise = 2 * (2 - 0.25) / n**2
-    releases = []
-    for side in (1, -1):
-        model = np.zeros(count)
-        for _ in range(learn):
-            model = contraction * model + 0.25 * side / n
-            model += rng.normal(0, math.sqrt(0.5 * noise), count)
-        sign = np.sign(model)
-        for _ in range(deleted):
-            model = contraction * model + 0.25 * sign * (n - 1) / n
-            model += rng.normal(0, math.sqrt(0.5 * noise), count)
-        releases.append(model)
-    seen = [np.mean(release > 0) for release in releases]
-    binary = np.log(seen[0] ** 2 / seen[1] + (1 - seen[0]) ** 2 / (1 - seen[1]))
-    exact = linear.recoding_renyi(
-        2, 1, 1, noise, n, 0.25, learn_steps=learn, present_steps=0, delete_steps=deleted
-    )
-    assert binary <= exact + 0.01  # a two-cell histogram can only lose
-    assert binary >= 0.9 * exact
-    learned = linear.renyi(2, 1, 1, noise, n, 0.25, learn)
-    assert special.ndtr(math.sqrt(learned) / 2) == pytest.approx(seen[0], abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_an_insertion_that_is_known_shortens_the_clock_of_one_row():
     start = PLAN.certify(transcript, request=2, row=3)
     assert first.first_inserted == 1
     assert first.records == 1  # the insertion of the other row is not known
-    assert first.adaptivity == 0  # release 0 was made before the record came in
+    assert first.adaptivity == 0  # release 0 was made before the insertion
     assert first.eps_dd_request < start.eps_dd_request
     assert PLAN.certify(transcript, request=2, row=3, first_inserted=0) == start
     declared = {a.statement for a in first.assumptions if a.established == "declared by the user"}
@@ -183,7 +183,7 @@ REFUSALS = {
     "another row": (asked(row=5), "row 5"),
     "a row that does not exist": (asked(row=N), "range"),
     "a row that was null": (asked(request=3), "already held"),
-    "an insertion that was none": (asked(row=7, first_inserted=1), "row 7"),
+    "an insertion that changed nothing": (asked(row=7, first_inserted=1), "row 7"),
     "a record outside the domain": (asked(projected_initially=1), "domain"),
     "an edit outside the domain": (asked(projected=np.array([1, 0, 0])), "request 1"),
     "a transcript made by hand": (asked(unchanged=None), "changed"),
@@ -292,7 +292,7 @@ def test_a_record_that_is_seen_to_come_back_elsewhere_ends_it_too():
 
 
 def test_a_first_insertion_that_the_transcript_contradicts_is_refused():
-    """In by 1, out by 2, back by 3, out by 4: it did not first come in with 3."""
+    """Inserted by 1, deleted by 2, back with 3, deleted by 4: request 3 was not the first."""
     _, transcript = drive([write([3]), null([3]), write([3]), null([3])])
     with pytest.raises(CertificateRefused, match="first_inserted=1"):
         PLAN.certify(transcript, request=4, row=3, first_inserted=3)

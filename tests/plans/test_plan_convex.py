@@ -38,37 +38,6 @@ def test_known_delete_steps(kappa, eps_dd, paper, half, whole, most):
         assert 0.33 <= plan.noise_variance / stated.noise_variance <= 0.5
 
 
-@settings(max_examples=50)
-@given(kappa=st.floats(10, 1e6), ratio=st.floats(1e-10, 0.9), order=st.floats(1.1, 100))
-def test_optimal_is_cheaper_at_any_budget(kappa, ratio, order):
-    options = {"n": 1000, "dim": 3, "order": order, "eps_dp": 0.7, "eps_dd": 0.7 * ratio}
-    paper = plan_convex(problem(kappa), accountant="paper", **options)
-    unrelaxed = plan_convex(problem(kappa), accountant="unrelaxed", **options)
-    half = plan_convex(problem(kappa), step_size=1 / (2 * kappa), **options)
-    whole = plan_convex(problem(kappa), **options)
-    assert half.delete_steps <= paper.delete_steps / 4 + 1
-    assert whole.delete_steps <= paper.delete_steps / 8 + 1
-    assert half.delete_steps <= unrelaxed.delete_steps <= paper.delete_steps
-    assert half.noise_variance < unrelaxed.noise_variance < paper.noise_variance
-    assert max(half.noise_variance, whole.noise_variance) <= paper.noise_variance / 2
-
-
-def test_golden_values():
-    """λ = β = L = 1, n = 100, η = 1/4, σ² = 4e-4; every ε over q."""
-    options = {"n": 100, "dim": 1, "order": 2, "eps_dp": 2.0, "eps_dd": 1.1, "step_size": 0.25}
-    optimal = plan_convex(problem(2), noise_variance=4e-4, **options)
-    certificate = with_steps(optimal, 400, 5).certificate()
-    assert certificate.eps_dp / 2 == pytest.approx(0.4375, rel=1e-12)
-    assert certificate.eps_dd_request / 2 == pytest.approx(0.02464, abs=5e-6)
-    assert with_steps(optimal, 5, 5).certificate().eps_dp_joint / 4 == pytest.approx(
-        0.26968, abs=5e-6
-    )
-    paper = plan_convex(problem(2), noise_variance=4e-4, accountant="paper", **options)
-    certificate = with_steps(paper, 400, 5).certificate()
-    assert certificate.eps_dp / 2 == pytest.approx(1)
-    assert certificate.eps_dd / 2 == pytest.approx(0.5353, abs=5e-5)
-
-
 def with_steps(plan, learn_steps, delete_steps):
     return dataclasses.replace(plan, learn_steps=learn_steps, delete_steps=delete_steps)
 
@@ -199,14 +168,6 @@ def plan_convex_or_none(constants, target, noise, options):
         return plan_convex(constants, target_risk=target, noise_variance=noise, **options)
     except CertificateRefused:
         return None
-
-
-def test_spare_risk_buys_fewer_deletion_steps():
-    options = {"n": 1000, "dim": 2, "order": 2, "eps_dp": 1.0, "eps_dd": 1e-3}
-    plain = plan_convex(problem(100), **options)
-    generous = plan_convex(problem(100), target_risk=1.0, **options)
-    assert generous.delete_steps < plain.delete_steps / 2
-    assert generous.noise_variance > plain.noise_variance
 
 
 def test_default_learning_is_within_a_tenth_of_the_least_risk():

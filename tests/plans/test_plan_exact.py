@@ -2,7 +2,7 @@
 
 Random streams of edits on neighbouring databases: label-ridge by the Gaussian oracle, logistic and
 tanh margins in one dimension by the grid oracle. First and later requests, records that stay, that
-go and that came in later, and several rows at once.
+go and that are inserted later, and several rows at once.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ def one_thread():
 def databases(rng, labels, request, rows, edits, inserted, draw):
     """Two streams of databases that differ in `rows` while those are present.
 
-    Entry k is the labels after request k. The rows come in with request `inserted` (0: they were
+    Entry k is the labels after request k. The rows are inserted by request `inserted` (0: they were
     there) and are replaced by request `request`, in both streams by the same labels; each earlier
     request edits `edits` other rows. Entry `request + 1` on is the stream where the rows stay.
     """

@@ -82,15 +82,47 @@ def test_a_problem_vouches_for_the_constants_and_a_file_does_not(name):
     assert len(plan.fingerprint) == 4
     assert all(isinstance(word, int) and 0 <= word < 2**32 for word in plan.fingerprint)
     assert dataclasses.replace(plan, learn_steps=7).fingerprint != plan.fingerprint
+    other = dataclasses.replace(plan.problem, l2=plan.problem.l2 * 2)
+    for issued in (
+        plan.certificate(),
+        plan.certificate(2, 5, first_inserted=1, records=4, delta=1e-6),
+        plan.certificate(request=3, observed=(0, 2)),
+    ):
+        text = issued.to_json()
+        alone = Certificate.from_json(text)
+        assert "proved for this loss" not in grounds(alone)
+        assert alone.is_genuine()
+        assert alone.is_genuine(plan.problem)
+        assert not alone.is_genuine(other)
+        vouched = Certificate.from_json(text, plan.problem)
+        assert vouched == issued == vouched.recomputed()
+        assert vouched.is_genuine(plan.problem)
+        assert vouched.loaded
+        assert json.loads(vouched.to_json()) == json.loads(text) | {"loaded": True}
+        assert not dataclasses.replace(vouched, eps_dd=vouched.eps_dd / 2).is_genuine()
+
+
+def test_a_certificate_is_told_from_a_forgery():
+    plan = PLANS["convex"]
     issued = plan.certificate(1, 2)
-    alone = Certificate.from_json(issued.to_json())
-    assert "proved for this loss" not in grounds(alone)
-    assert alone.is_genuine()
-    assert alone.is_genuine(plan.problem)
-    assert not alone.is_genuine(dataclasses.replace(plan.problem, l2=plan.problem.l2 * 2))
-    vouched = Certificate.from_json(issued.to_json(), plan.problem)
-    assert vouched == issued
-    assert vouched.is_genuine(plan.problem)
+    forgeries = (
+        {"warnings": ()},
+        {"assumptions": issued.assumptions[1:]},
+        {"basis": "transcript"},  # a promise that is called a transcript
+        {"basis": "transcript", "row": 3},
+        {"observed": ()},  # what would be refused was never issued
+        {"plan": dataclasses.replace(plan, step_size=5.0)},
+    )
+    for certificate in (issued, Certificate.from_json(issued.to_json())):
+        assert certificate.is_genuine()
+        for changes in forgeries:
+            assert not dataclasses.replace(certificate, **changes).is_genuine()
+
+
+def test_infinite_numbers_survive_json():
+    certificate = dataclasses.replace(PLANS["convex"], delete_steps=0).certificate()
+    assert json.loads(certificate.to_json())["risk_bound"] == "inf"
+    assert Certificate.from_json(certificate.to_json(), LOGISTIC) == certificate
 
 
 def test_a_forged_assumption_is_not_called_proved_even_with_the_right_problem():

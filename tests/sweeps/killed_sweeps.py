@@ -1,6 +1,6 @@
 """A sweep that is killed again and again, and one that two processes make at the same time.
 
-`python killed_sweeps.py FOLDER` prints what happened.
+`python killed_sweeps.py FOLDER LIVES` prints what happened.
 
 JAX is imported once, and every life of the sweep is a fork taken before it has started a backend.
 """
@@ -20,8 +20,8 @@ import jax
 from dd_jax import files, sweeps
 from dd_jax.sweeps import store
 
-LIVES = 20
-SEEDS = 120
+LIVES = int(sys.argv[2])
+SEEDS = 6 * LIVES
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def draw(key, setting):
 
 
 def work(folder: Path, tick) -> None:
-    """Three settings × 120 seeds, three runs to a chunk."""
+    """Three settings, three runs to a chunk, so that a chunk is one seed."""
     settings = sweeps.grid(Setting(), scale=(1.0, 2.0, 3.0))
     stream = sweeps.Stream(folder, "draw", {}, 3)
     fields = ("scale", "shift")
@@ -91,9 +91,9 @@ def kill(folder: Path, life: int, chance: random.Random, start_up: float) -> Non
     """End one life: inside a write, while it starts, or at a moment among its next chunks."""
     places = {0: "before the rename", 1: "after the rename"}
     process, pipe = live(folder, dies_in=places.get(life))
-    if 2 <= life < 6:
+    if 2 <= life < 4:
         select.select([pipe], [], [], chance.uniform(0, start_up))
-    elif life >= 6:
+    elif life >= 4:
         for _ in range(chance.randint(1, 3)):
             os.read(pipe, 1)
         time.sleep(chance.uniform(0, 0.002))

@@ -96,6 +96,7 @@ def test_a_broken_run_resumes_and_ends_with_the_same_bytes(unbroken, tmp_path):
     np.testing.assert_array_equal(resumed["a"], unbroken[1]["a"])
     assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
     assert store.verify(tmp_path) == []
+    assert store.read_manifest(the_folder(tmp_path).path)["prng"] == "threefry2x32"
 
 
 def test_a_whole_run_computes_nothing_again_and_a_longer_one_goes_on(unbroken, monkeypatch):
@@ -128,15 +129,7 @@ def test_what_decides_the_numbers_names_the_folder(changed, fn, key, scale, tmp_
     assert Folder.open(tmp_path, "x", first).path != Folder.open(tmp_path, "x", other).path
 
 
-def test_compiler_flags_count(monkeypatch):
-    given = (stream(None), draw, KEY, (SCALE,))
-    before = sweeps.identity(*given)
-    assert sweeps.identity(*given) == before
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    assert sweeps.identity(*given) != before
-
-
-def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatch):
+def test_a_constant_inside_the_function_flags_and_a_version_count(tmp_path, monkeypatch):
     def identity(constant):
         def fn(key):
             return constant + jax.random.normal(key, (100,))
@@ -150,37 +143,27 @@ def test_a_constant_inside_the_function_and_a_version_count(tmp_path, monkeypatc
     assert newer["program"] == one["program"]
     assert newer != one
     assert set(one["versions"]) == {"dd-jax", "jax", "jaxlib", "numpy"}
-    assert one["prng"] == "threefry2x32"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    assert identity(jnp.arange(100.0)) != newer
 
 
-@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
-def test_the_manifest_names_the_generator_of_the_key(generator, tmp_path):
-    key = jax.random.key(3, impl=generator)
-    sweeps.over_seeds(stream(tmp_path), draw, key, 1, SCALE)
-    assert store.read_manifest(the_folder(tmp_path).path)["prng"] == generator
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "renamed"])
 def test_a_damaged_chunk_is_found_named_and_made_again(damage, unbroken, tmp_path, caplog):
-    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
     folder = the_folder(tmp_path)
     victim = folder._files(1)[0]
     content = victim.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    victim.write_bytes({"cut": content[:middle], "flipped": flipped, "empty": b""}[damage])
+    contained = {"cut": content[:middle], "flipped": flipped, "empty": b"", "renamed": content}
+    if damage == "renamed":
+        victim = victim.rename(victim.with_name(f"000001-{'0' * 64}.npz"))
+    victim.write_bytes(contained[damage])
+    folder.list_chunks()
     assert folder.verify() == [victim.name]
     found = sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     assert victim.name in caplog.text
     np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
-    assert contents(tmp_path) == contents(unbroken[0])
-
-
-def test_a_chunk_under_a_false_name_is_replaced(unbroken, tmp_path):
-    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
-    victim = the_folder(tmp_path)._files(0)[0]
-    victim.rename(victim.with_name(f"000000-{'0' * 64}.npz"))
-    sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
     assert contents(tmp_path) == contents(unbroken[0])
 
 
@@ -269,7 +252,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path, monkeypatch):
         return really_open(path, mode, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(OSError, match=r"No space left .*x-.*/000000-.*npz") as refused:
+    with pytest.raises(OSError, match="000000-") as refused:
         folder.write(0, [np.zeros(30_000)])
     assert refused.value.errno == errno.ENOSPC
     assert contents(tmp_path) == before
@@ -286,12 +269,7 @@ def test_a_damaged_or_altered_manifest_is_found_and_written_again(unbroken, tmp_
         sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
         assert store.verify(tmp_path) == []
         assert contents(tmp_path) == contents(unbroken[0])
-    assert "manifest.json is damaged" in caplog.text
-
-
-def test_a_folder_that_is_not_there_cannot_be_verified(tmp_path):
-    with pytest.raises(dd.InputError, match=r"no folder .*; name the one"):
-        store.verify(tmp_path / "nowhere")
+    assert store.MANIFEST in caplog.text
 
 
 def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkeypatch):
@@ -339,16 +317,18 @@ def test_neighbours_are_those_of_the_library(tmp_path):
 
 
 def test_bad_input_is_refused(tmp_path):
-    with pytest.raises(dd.InputError, match="num_seeds = 0 is not a whole"):
+    with pytest.raises(dd.InputError, match="num_seeds"):
         sweeps.over_seeds(stream(tmp_path), draw, KEY, 0, SCALE)
-    with pytest.raises(dd.InputError, match="cannot name a folder"):
+    with pytest.raises(dd.InputError, match="name"):
         sweeps.over_seeds(stream(tmp_path, name="a/b"), draw, KEY, 1, SCALE)
     for config in ({"n": object()}, {"n": float("nan")}):
-        with pytest.raises(dd.InputError, match="not JSON"):
+        with pytest.raises(dd.InputError, match="JSON"):
             Folder.open(tmp_path, "x", {"config": config})
-    with pytest.raises(dd.InputError, match="bfloat16 cannot be stored"):
+    with pytest.raises(dd.InputError, match="bfloat16"):
         Folder.open(tmp_path, "x", {}).write(0, [np.asarray(jnp.zeros(2, jnp.bfloat16))])
     taken = tmp_path / "taken"
     taken.write_text("mine")
-    with pytest.raises(dd.InputError, match="is a file"):
+    with pytest.raises(dd.InputError, match="file"):
         Folder.open(taken, "x", {})
+    with pytest.raises(dd.InputError, match="nowhere"):
+        store.verify(tmp_path / "nowhere")

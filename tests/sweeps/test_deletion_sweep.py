@@ -136,7 +136,7 @@ def test_questions_with_one_plan_are_run_once_and_refused_ones_are_not():
     assert [setting.noise_variance for setting in asked] == [noise, PLAN.noise_variance]
     assert asked[1] == SETTING
     assert [a.outcome.risk_edited[0] for a in found if a.outcome] == [0, 0, 1]
-    assert "breaks the privacy budget" in found[2].refused
+    assert "noise_variance" in found[2].refused
     assert found[3].certificate.risk_bound_request == PLAN.certificate(request=4).risk_bound_request
-    with pytest.raises(dd.InputError, match=r"no setting has a plan: noise_variance = .* breaks"):
+    with pytest.raises(dd.InputError, match="noise_variance"):
         deletion_sweep.answers(questions[2:3], run)

@@ -1,7 +1,6 @@
 """Sweeps: a setting's own numbers, one program for traced values, the same bytes after kills."""
 
 import dataclasses
-import io
 import json
 import os
 import subprocess
@@ -13,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import soak
 
 import dd_jax as dd
 from dd_jax import ensemble, sweeps
-from dd_jax.cli import output
 from dd_jax.sweeps import Stream, runner, store
-from experiments.cache import Runner
 
 KEY = jax.random.key(3)
 SEEDS = 5
@@ -132,24 +130,18 @@ def test_whole_numbers_stay_whole_and_mixed_ones_do_not():
 
 def test_memory_is_bounded_and_progress_counts_every_run_once(kept):
     _, folder, _, ticks = kept
-    for path in folder.iterdir():
-        manifest = store.read_manifest(path)
+    manifests = [store.read_manifest(path) for path in folder.iterdir()]
+    for manifest in manifests:
         assert manifest["chunk"] * len(manifest["config"]["settings"]) <= 8
+        assert manifest["config"]["traced"] == ["scale", "shift"]
+    settings = [setting for found in manifests for setting in found["config"]["settings"]]
+    assert set(map(store.digest_of_json, settings)) == {
+        store.digest_of_json(dataclasses.asdict(setting)) for setting in SETTINGS
+    }
+    assert store.verify(folder) == []
     assert ticks[-1] == (60, 60)
     done = [at for at, _ in ticks]
     assert done == sorted(set(done))
-
-
-def test_the_manifest_says_what_was_run(kept):
-    manifests = [store.read_manifest(path) for path in kept[1].iterdir()]
-    settings = [setting for found in manifests for setting in found["config"]["settings"]]
-    assert {store.digest_of_json(found) for found in settings} == {
-        store.digest_of_json(dataclasses.asdict(setting)) for setting in SETTINGS
-    }
-    for found in manifests:
-        assert found["config"]["traced"] == ["scale", "shift"]
-        assert {"versions", "prng", "device", "program", "revisions", "chunks"} <= set(found)
-    assert store.verify(kept[1]) == []
 
 
 def test_a_whole_sweep_is_found_again_and_a_changed_one_is_not_mixed_in(kept, monkeypatch):
@@ -168,85 +160,31 @@ def test_a_whole_sweep_is_found_again_and_a_changed_one_is_not_mixed_in(kept, mo
         run(sweeps.grid(Setting(shift=0.0), scale=(1.0, 2.0)), kept[1])
 
 
-def test_a_truncated_chunk_is_named_and_made_again(kept, tmp_path, caplog):
-    run(SETTINGS[:1], tmp_path)
-    before = contents(tmp_path)
-    victim = next(tmp_path.glob("*/*.npz"))
-    victim.write_bytes(victim.read_bytes()[:-7])
-    assert store.verify(tmp_path) == [f"{victim.parent.name}/{victim.name}"]
-    run(SETTINGS[:1], tmp_path)
-    assert victim.name in caplog.text
-    assert contents(tmp_path) == before
+@pytest.mark.parametrize(
+    ("settings", "options", "word"),
+    [
+        ([], {}, "setting"),
+        ([SETTINGS[0], SETTINGS[0]], {}, "twice"),
+        (SETTINGS, {"traced": ("height",)}, "height"),
+        (SETTINGS, {"at_once": 0}, "at_once"),
+        ([Setting(scale=float("nan"))], {}, "JSON"),
+    ],
+)
+def test_bad_sweeps_are_refused(settings, options, word):
+    with pytest.raises(dd.InputError, match=word):
+        run(settings, **options)
 
 
-def test_bad_sweeps_are_refused():
-    with pytest.raises(dd.InputError, match="'scales' is no field of Setting; choose one of scale"):
-        sweeps.grid(Setting(), scales=(1.0,))
-    for values in ((), (1.0, 1.0)):
-        with pytest.raises(dd.InputError, match="at least one value, none of them twice"):
-            sweeps.grid(Setting(), scale=values)
-    with pytest.raises(dd.InputError, match="no setting to run"):
-        run([])
-    with pytest.raises(dd.InputError, match="given twice"):
-        run([SETTINGS[0], SETTINGS[0]])
-    with pytest.raises(dd.InputError, match="'height' cannot be traced"):
-        run(SETTINGS, traced=("height",))
-    with pytest.raises(dd.InputError, match="at_once = 0"):
-        run(SETTINGS, at_once=0)
-    with pytest.raises(dd.InputError, match="not JSON"):
-        run([Setting(scale=float("nan"))])
-
-
-def test_a_runner_says_what_it_does_first_and_sweeps(tmp_path):
-    said = []
-    runner = Runner(said.append, tmp_path)
-    found = runner.sweep(
-        "draws", draw, KEY, SEEDS, SETTINGS[:1], traced=TRACED, arguments=offset, chunk=8
-    )
-    assert said[0] == "draws: 1 settings × 5 seeds"
-    assert said[-1].startswith("draws: 5 of 5 runs")
-    np.testing.assert_allclose(found[0]["noise"], run(SETTINGS[:1])[0]["noise"], rtol=1e-6)
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_progress_in_a_pipe_is_lines_and_the_first_comes_before_the_work(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
-    pipe = io.StringIO()
-    with output.progress("sweep", stream=pipe) as tick:
-        assert pipe.getvalue() == "sweep: compiling …\n"
-        tick(90, 100)  # found on disk: no time went by
-        for done in (92, 94, 96):
-            clock[0] += 4.0
-            tick(done, 100)
-        clock[0] += 0.1
-        tick(98, 100)
-        tick(100, 100)
-    lines = pipe.getvalue().splitlines()[1:]
-    # 2 s a run, of which the pace has learned 1/2, 3/4, 7/8.
-    assert lines == [
-        "sweep: 92 of 100 runs, about 8 s left",
-        "sweep: 94 of 100 runs, about 9 s left",
-        "sweep: 96 of 100 runs, about 7 s left",
-        "sweep: 100 of 100 runs, 12 s",
-    ]
-
-
-def test_progress_on_a_terminal_is_a_bar():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    terminal = Terminal()
-    with output.progress("sweep", stream=terminal) as tick:
-        tick(3, 12)
-        tick(12, 12)
-    assert "12/12" in terminal.getvalue()
+@pytest.mark.parametrize("axes", [{"scales": (1.0,)}, {"scale": ()}, {"scale": (1.0, 1.0)}])
+def test_bad_grids_are_refused(axes):
+    with pytest.raises(dd.InputError, match="scale"):
+        sweeps.grid(Setting(), **axes)
 
 
 @pytest.mark.slow
-def test_twenty_kills_and_the_same_bytes(tmp_path):
+def test_kills_and_two_processes_leave_the_same_bytes(tmp_path):
     """SIGKILL inside writes, at random moments of starting up and of working; each life resumes."""
+    lives = soak(6, 20)
     script = Path(__file__).parent / "killed_sweeps.py"
     # Forks are taken before a backend runs, so JAX's warning of them does not apply. What the first
     # life compiles the others load.
@@ -256,7 +194,7 @@ def test_twenty_kills_and_the_same_bytes(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), str(tmp_path)],
+        [sys.executable, "-W", "ignore", str(script), str(tmp_path), str(lives)],
         capture_output=True,
         text=True,
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | cache,
@@ -264,13 +202,13 @@ def test_twenty_kills_and_the_same_bytes(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found["kept"]) == 20
+    assert len(found["kept"]) == lives
     assert found["leftovers"] >= 1  # a kill did hit a file half written
     assert found["kept"] == sorted(found["kept"])
-    assert len(set(found["kept"])) > 10
-    assert found["kept"][-1] < 120  # there was work left at the last kill
+    assert len(set(found["kept"])) >= lives // 2
+    assert found["kept"][-1] < 6 * lives  # there was work left at the last kill
     unbroken = contents(tmp_path / "unbroken")
-    assert len(unbroken) == 121
+    assert len(unbroken) == 6 * lives + 1
     for name in ("broken", "shared"):  # the second was made by two processes at once
         assert contents(tmp_path / name) == unbroken
         assert store.verify(tmp_path / name) == []

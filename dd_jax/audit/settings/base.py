@@ -27,7 +27,7 @@ from dd_jax.plans import Plan
 TARGET_ROW = 0
 EPS_DP, EPS_DD = 1.0, 0.1
 # The Gaussian route reads a lower bound on μ as R_q = q μ²/2; where the law is far from Gaussian (a
-# requester that recodes leaves a coin) only a Rényi bound may stand beside an exact R_q.
+# requester that recodes leaves a coin) only a Rényi bound may be compared with an exact R_q.
 GAUSSIAN, EVENT = ("gaussian_mu",), ("renyi_binary",)
 # The certificates of linear losses are attained: at the confidence of the numbers, one run in
 # twenty would accuse a true one. A verdict takes a fiftieth of their risk.
@@ -35,7 +35,7 @@ VERDICT_RISK = 1 / 50
 
 
 class AuditedClaim(NamedTuple):
-    """One claim of the certificate and the samples that speak about it.
+    """One claim of the certificate and the samples that it is judged on.
 
     Attributes:
         name: its short name. words: what it says, for people.
@@ -81,7 +81,7 @@ def certified(
 
 
 def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Score:
-    """Which side of the middle a score is on, ±1: the event is stated, and none is chosen by luck.
+    """On which side of the middle a score is, ±1: the event is stated, so none is chosen by luck.
 
     Between Gaussians of one variance every event attains μ, and the middle one has the narrowest
     limits.
@@ -111,7 +111,7 @@ class Judged(NamedTuple):
         audited: the claim and how it is judged.
         verdict: refuted or not, and its power, at a risk of `VERDICT_RISK` times that of the
             numbers.
-        numbers: the same samples at the confidence asked for; its lower bound is `audited`.
+        numbers: the same samples at the given confidence; its lower bound is `audited`.
         seeds: per world, both parts.
     """
 
@@ -151,8 +151,12 @@ class Judged(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Where chunks go (None: nowhere), whether those that are there are used, and the devices that
-    make them (None: one).
+    """Where chunks are kept, and how they are made.
+
+    Attributes:
+        results: the folder for chunks; None keeps none.
+        resume: whether chunks that are already in the folder are used.
+        mesh: the devices that make them; None for one device.
     """
 
     results: Path | None
@@ -173,14 +177,14 @@ def run(
     """Judge the setting's claims, all of them or those named, at one confidence for all together.
 
     An interaction that several claims look at is run once. Its key depends on its place in the
-    setting alone, so that the same seeds are used whichever claims are asked for.
+    setting alone, so that the same seeds are used whichever claims are chosen.
 
     Args:
         setting: see `find`.
         key: base key. seeds: per arm.
         confidence: of all numbers together; verdicts take a smaller risk (`VERDICT_RISK`).
         keep: where chunks go.
-        say: told what is being done, between chunks.
+        say: called with a line of progress between chunks.
         names: claims to judge; all by default.
     """
     check_confidence(confidence)
@@ -192,7 +196,7 @@ def run(
             )
     chosen = [audited for name, audited in known.items() if names is None or name in names]
     each = simultaneous(confidence, len(chosen))
-    for audited in chosen:  # refuse before anything is run what `audit` would refuse after it
+    for audited in chosen:  # refuse before the runs what `audit` would refuse after them
         tests = sum(len(gate.directions) for gate in gates_for(audited.claim, audited.gates))
         alone = simultaneous(verdict_confidence(each), tests)
         samples.check_seeds(seeds, audited.score.share, alone, tests)

@@ -1,6 +1,6 @@
 """The audit where everything is known: the linear loss, whose laws are exact.
 
-Audited, exact and certified stand side by side, and the certificate is attained.
+Audited, exact and certified numbers can be compared, and the certificate is attained.
 """
 
 import functools
@@ -58,7 +58,7 @@ def setting(order: float) -> AuditSetting:
     recoder = requesters.sign_recoder(NUM_RECORDS, deletes=True)
 
     def stream(first_row):
-        """One row is blanked, and then one that is blank already."""
+        """The first request blanks a row; the others blank row 1, which is blank already."""
         rows = [first_row] + [1] * (REQUESTS - 1)
         return requesters.stack_edits([deletion(problem.loss, database, [row]) for row in rows])
 
@@ -124,8 +124,9 @@ def _audited(plan: Plan, order: float, last: tuple[int, ...]) -> tuple[AuditedCl
 
 
 def _known(score: scores.Score) -> scores.Score:
-    """Nothing has to be fitted where the law is known; a tenth of the seeds is set aside because
-    the stated power is that of an audit which does choose its event.
+    """The score's side; a tenth of the seeds is set aside, though nothing has to be fitted.
+
+    The stated power is that of an audit that chooses its event on those seeds.
     """
     return one_event(score, share=0.1, learned=False)
 

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from problems import soak
 from scipy import stats
 
 from dd_jax.audit import AdvantageClaim, GaussianClaim, RenyiClaim, audit, bounds, tails
-from dd_jax.audit import power as audit_power
 from dd_jax.audit.bounds import difference, normal_shift
 from dd_jax.audit.power import shifted_normals
 
@@ -35,7 +35,7 @@ def misses(corners, present: float, absent: float) -> bool:
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_the_truth_is_in_some_box_with_the_stated_probability(boxes, weights):
     chances = []
-    for present, absent in itertools.product(np.linspace(0, 1, 9), repeat=2):
+    for present, absent in itertools.product(np.linspace(0, 1, soak(6, 9)), repeat=2):
         chance = sum(
             stats.binom.pmf(outcome[0], TRIALS[0], present)
             * stats.binom.pmf(outcome[1], TRIALS[1], absent)
@@ -44,11 +44,11 @@ def test_the_truth_is_in_some_box_with_the_stated_probability(boxes, weights):
         )
         chances.append(chance)
     assert max(chances) <= ALPHA
-    assert max(chances) > ALPHA / 10  # and it is no idle limit
+    assert max(chances) > ALPHA / 10  # and it is not an idle limit
 
 
 def test_arms_that_are_unlucky_together_break_it():
-    """Why it must be asked for: here absent's hits are what present's misses are."""
+    """Why it is not the default: here absent's hits are present's misses."""
     trials, rate = (200, 200), 0.5
     chance = sum(
         stats.binom.pmf(hits, 200, rate)
@@ -116,7 +116,7 @@ def samples(mu: float, seeds: int, seed: int):
 
 def test_more_of_the_truth_is_shown():
     """R₂ = 0.1 from 100,000 seeds at 95%, the likelihood-ratio score, a tenth choosing."""
-    arms = [samples(np.sqrt(0.1), 100_000, seed) for seed in range(8)]
+    arms = [samples(np.sqrt(0.1), 100_000, seed) for seed in range(soak(3, 8))]
     joint, apart = (
         np.array([bounds.gaussian_mu(*a, confidence=0.95, independent=i).value for a in arms]) ** 2
         for i in (True, False)
@@ -125,25 +125,6 @@ def test_more_of_the_truth_is_shown():
     assert np.all(joint / 0.1 >= 0.85)
     assert np.all(joint > apart)
     assert np.all(joint < 0.1)
-
-
-def test_false_alarms_are_rare_at_the_truth():
-    arms = (samples(1.0, 400, seed) for seed in range(1000))
-    alarms = sum(bounds.gaussian_mu(*a, confidence=0.9, independent=True).value > 1.0 for a in arms)
-    assert stats.binom.sf(alarms - 1, 1000, 0.1) > 1e-3
-    assert alarms > 0  # near its level
-
-
-def test_the_stated_power_is_the_simulated_one():
-    setting = {"seeds": 1800, "fit_seeds": 200, "confidence": 0.95, "independent": True}
-    least = audit_power.detectable("gaussian_mu", 0.5, **setting)
-    caught = sum(
-        bounds.gaussian_mu(*samples(least, 2000, seed), confidence=0.95, independent=True).value
-        > 0.5
-        for seed in range(300)
-    )
-    assert 0.8 < caught / 300 < 0.98
-    assert least < audit_power.detectable("gaussian_mu", 0.5, **setting | {"independent": False})
 
 
 def test_a_power_without_spread_is_all_or_nothing():
