@@ -16,7 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks
+from dd_jax import checks, products
 from dd_jax.constants import PRECISIONS, Precision, ProblemConstants
 from dd_jax.databases import records_of, weighted
 from dd_jax.errors import InputError
@@ -120,6 +120,7 @@ def _regularised(problem: Problem, database: PyTree, params: PyTree, total: PyTr
     return jax.tree.map(leaf, total, params)
 
 
+@products.full
 def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     """ℒ_𝒟(θ), the function that `gradient` is the gradient of.
 
@@ -135,6 +136,7 @@ def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     return values / num_records(database) + _penalty(problem, params, params)
 
 
+@products.full
 def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyTree) -> Array:
     """ℒ_𝒟(θ) - ℒ_𝒟(θ*), summed record by record so that small differences survive rounding.
 
@@ -221,6 +223,7 @@ class Minimum(NamedTuple):
     converged: Array
 
 
+@products.full
 def minimise(
     problem: Problem, database: PyTree, params: PyTree | None = None, *, max_steps: int = 200
 ) -> Minimum:
@@ -320,6 +323,7 @@ class Judged(NamedTuple):
     minimum: Minimum
 
 
+@products.full
 def judge_stream(
     problem: Problem, releases: PyTree, database: PyTree, edits: Edit, judged: Sequence[int]
 ) -> Judged:
@@ -355,6 +359,7 @@ def judge_stream(
     return jax.lax.scan(judge, start, (releases, blocks))[1]
 
 
+@products.full
 def accuracy(models: Any, held_out: Labelled) -> Any:
     """Share of records, labelled ±1, that each linear model gets right.
 

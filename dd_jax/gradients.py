@@ -77,23 +77,29 @@ def clipped_sums(
     """`clipped_sum` as a function of θ; what depends on the rows alone is computed here, once."""
     scores, fast = loss.scores, loss.batch_gradient
     if scores is not None:
-        summed = _linear_sums(scores, database, clip_norm, row_chunk, precision)
-    elif fast is not None:
+        return _checked(_linear_sums(scores, database, clip_norm, row_chunk, precision))
 
-        def summed(params):
-            def one_chunk(rows, weight):
-                return products.computed(precision, fast, params, rows, clip_norm, weight)
-
-            return sum_over_rows(one_chunk, database, row_chunk)
-    else:
-
-        def summed(params):
+    def summed(params):
+        if fast is None:
             return reference_sum(loss, params, database, clip_norm, row_chunk, precision)
+
+        def one_chunk(rows, weight):
+            return products.computed(precision, fast, params, rows, clip_norm, weight)
+
+        return sum_over_rows(one_chunk, database, row_chunk)
+
+    return _checked(summed)
+
+
+def _checked(summed: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+    """The sum, refused where it is not of the model's shapes and types.
+
+    A loss written by the caller may return anything. The scan over steps would fail too, but its
+    message would only say that the type of the carry changed.
+    """
 
     def checked(params):
         total = summed(params)
-        # A loss written by the caller may return any shapes here. The scan over steps would fail
-        # too, but its message would only say that the type of the carry changed.
         chex.assert_trees_all_equal_shapes_and_dtypes(total, params)
         return total
 
