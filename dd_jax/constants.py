@@ -233,7 +233,7 @@ def bounded_network(
 def describe_domain(
     feature_norm: float, label_low: float | None = None, label_high: float | None = None
 ) -> str:
-    """The records that the constants hold for, in words; different bounds never read alike."""
+    """The records that the constants hold for, in words; different bounds give different words."""
     bounds = f"‖features‖ ≤ {_exact(feature_norm)}"
     if label_low is not None and label_high is not None:
         bounds += f", label in [{_exact(label_low)}, {_exact(label_high)}]"

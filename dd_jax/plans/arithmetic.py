@@ -6,7 +6,7 @@ that the plan can reach, ‖θ‖ ≤ L/λ plus noise. With a = √(2ησ²) / u
 
     variance    rounding θ adds ulp²/12 to each step's 2ησ²: a share 1/(12a²); rounding a record's
                 score ⟨a, θ⟩, a sum of d products, adds up to (1 + d/16) times (ηβ)² as much
-    forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, but for a
+    forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, up to a
                 share 2 exp(-2π²a²) of every drift (the first term of the Fourier series of rounding
                 under a Gaussian), and so of the K_U log(1/c) that a deletion contracts by
     products    in three bfloat16 passes a product sees θ on a lattice f = 768 times as coarse as

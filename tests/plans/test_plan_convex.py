@@ -225,3 +225,7 @@ def test_label_plan_uses_half_the_label_sensitivity():
     by_record = plan_convex(huber, n=1000, dim=3, **BUDGETS)
     by_label = plan_convex(huber, n=1000, dim=3, protects="label", **BUDGETS)
     assert by_label.noise_variance == by_record.noise_variance
+    clipped = dataclasses.replace(squared, clip_norm=0.3)  # which bounds labels' influence too
+    by_record = plan_convex(clipped, n=1000, dim=3, **BUDGETS)
+    by_label = plan_convex(clipped, n=1000, dim=3, protects="label", **BUDGETS)
+    assert by_label.noise_variance == by_record.noise_variance
