@@ -79,10 +79,12 @@ def clipped_sums(
     if scores is not None:
         return _checked(_linear_sums(scores, database, clip_norm, row_chunk, precision))
 
-    def summed(params):
-        if fast is None:
-            return reference_sum(loss, params, database, clip_norm, row_chunk, precision)
+    if fast is None:
+        return _checked(
+            lambda params: reference_sum(loss, params, database, clip_norm, row_chunk, precision)
+        )
 
+    def summed(params):
         def one_chunk(rows, weight):
             return products.computed(precision, fast, params, rows, clip_norm, weight)
 
