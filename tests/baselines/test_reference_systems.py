@@ -43,8 +43,9 @@ def test_the_paper_calibration_goes_through_its_own_conversion():
         return renyi.epsilon_simple_linear(left, 1e-5)
 
     assert deleted(made.delete_steps) <= 0.5 < deleted(made.delete_steps - 1)
-    claim = noisy_gd_system.guarantee(made, delta=1e-5)
-    assert claim.epsilon <= 0.5
+    system = noisy_gd_system.system(PROBLEM, made, delta=1e-5)
+    assert system.name == "noisy-gd-paper"
+    assert system.guarantee.epsilon <= 0.5
     renyi_claim = noisy_gd_system.guarantee(made)
     assert (renyi_claim.order, renyi_claim.delta) == (2, None)
 
