@@ -174,7 +174,9 @@ def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
 
 
 def mechanism(problem: Problem, plan) -> Mechanism:
-    """(A, Ā) of `dfn:noisy_gd_unlrn`: learn from a Gaussian start, delete from the last model.
+    """The Noisy-GD curator (A, Ā), `dfn:noisy_gd_unlrn`.
+
+    It learns from a Gaussian start and deletes from the last model.
 
     A plan's mechanism publishes its model rounded to `plans.arithmetic.publication_grid`. The model
     that it keeps is not rounded, because the accounting does not cover such a rounding.

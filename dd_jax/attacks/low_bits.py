@@ -9,7 +9,7 @@ is within the certificate.
 
 The same counting finds a deleted record in a database that keeps adding and subtracting it: the sum
 is right except for its rounding, and the rounding depends on the record. With two or three steps
-between releases, shown in one dimension, a small effect remains as it is, and none on the grid.
+between releases, shown in one dimension, a small effect remains, but not on the grid.
 """
 
 import functools

@@ -14,7 +14,7 @@ from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.intervals import advantage
 
 
-@pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0, 2_000.0])
+@pytest.mark.parametrize("shift", [0.0, 0.01, 1.0, 2_000.0])
 def test_one_release_in_closed_form(shift):
     assert secret_count.optimal_advantage([shift]) == pytest.approx(
         1 - np.exp(-shift / 2), abs=1e-5
@@ -40,10 +40,6 @@ def test_many_equal_releases_approach_the_normal_limit():
     expected = 2 * stats.norm.cdf(np.sqrt(divergence / 2)) - 1
     got = secret_count.optimal_advantage(np.full(many, shift))
     assert got == pytest.approx(expected, abs=3e-3)
-
-
-def test_no_shift_no_advantage():
-    assert secret_count.optimal_advantage([]) == secret_count.optimal_advantage([0.0, 0.0]) == 0.0
 
 
 def test_as_stated_the_best_test_is_bounded_for_any_number_of_releases():

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from problems import deleting
 from scipy import stats
-from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N, quick_jit
+from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N
 
 import dd_jax as dd
 from dd_jax.baselines import perturbed_gd
-from dd_jax.baselines.base import Constants, project, root_slope
+from dd_jax.baselines.base import Constants, project
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import renyi
 
@@ -119,24 +119,6 @@ def test_the_published_noise_can_be_too_small_and_says_so():
     assert not all(said)
 
 
-@pytest.mark.parametrize("case", STATELESS_CASES)
-def test_the_extra_steps_work_off_all_noises_together(case):
-    """√2σ log(4di/δ) bounds every coordinate of every noise but for δ/2, and T_i - I shrinks it."""
-    constants, _, dim, _, delta = case
-    requests = np.arange(1, 10**5)
-    logs = np.log(4 * dim * requests / delta)
-    assert np.sum(2 * dim * stats.norm.sf(np.sqrt(2) * logs)) <= delta / 2
-    made = stateless(case, max_requests=1000)
-    extra = made.delete_steps - made.noise_steps
-    assert constants.contraction**extra * np.log(4 * dim * 1000 / delta) <= 1 + 1e-12
-
-
-def test_root_slope_inverts_the_conversion():
-    for epsilon, delta in ((1e-3, 1e-9), (1.0, 1e-5), (20.0, 0.5)):
-        slope = root_slope(epsilon, delta) ** 2
-        assert renyi.epsilon_simple_linear(slope, delta) == pytest.approx(epsilon, rel=1e-12)
-
-
 # A ball without the minimiser in it, so that the projection acts.
 SMALL_BALL = Constants.of_problem(PROBLEM, radius=0.2)
 MADE = perturbed_gd.calibrate(SMALL_BALL, n=N, delete_steps=3, **TARGET)
@@ -155,7 +137,7 @@ def run():
         return learned, after, system.publish(keys[2], after)
 
     keys = jax.random.split(jax.random.key(0), 4000)
-    return edit, quick_jit(jax.vmap(go))(keys)
+    return edit, jax.jit(jax.vmap(go))(keys)
 
 
 def by_hand(theta, database, steps, *, radius, step_size, l2=0.2):

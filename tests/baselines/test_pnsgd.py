@@ -178,8 +178,7 @@ def small():
 def test_the_order_is_kept_and_every_request_has_its_own_passes():
     made, system = small(), pnsgd.system(SMALL, small())
     assert made.request_steps == (2, 1, 2)
-    options = {"compiler_options": {"xla_backend_optimization_level": "0"}}
-    learn, delete = jax.jit(system.learn, **options), jax.jit(deleting(system), **options)
+    learn, delete = jax.jit(system.learn), jax.jit(deleting(system))
     state, cost = learn(jax.random.key(0), DATABASE)
     order = np.asarray(state.order)
     assert sorted(order.ravel().tolist()) == list(range(12))

@@ -59,7 +59,9 @@ def test_a_killed_process_ends_the_others_with_one_line_and_a_resumed_sweep_ends
     for name, survivor, status in (("zero", 1, [-9, 3]), ("one", 0, [3, -9]))[: len(PARTS)]:
         ended = found[f"without {name}"]
         assert ended["statuses"] == status
-        assert f"process {survivor} of 2" in ended["err"][survivor].splitlines()[-1]
+        last = ended["err"][survivor].splitlines()[-1]
+        assert f"process {survivor} of 2" in last
+        assert "another process" in last
         assert "Traceback" not in ended["err"][survivor]
         kept.append(ended["chunks"])
     # Each attempt went on from the chunks of the one before.

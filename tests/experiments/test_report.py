@@ -113,10 +113,10 @@ def test_saved_arrays_come_back_as_they_were(tmp_path):
 
 def test_sources_are_the_library_and_the_experiments_that_a_figure_imports(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "ROOT", tmp_path)
-    figure = "from experiments import near\n"
+    figure = "from experiments import near, page\n"
     files = {"figure.py": figure, "experiments/near.py": "import experiments.far\n"}
     matters = {"dd_jax/erm.py": True, "dd_jax/losses/base.py": True, "dd_jax/cli/run.py": False}
-    matters |= {"experiments/far.py": True, "experiments/other.py": False}
+    matters |= {"experiments/far.py": True, "experiments/page.py": False}
     for name, text in (files | dict.fromkeys(matters, "a = 1\n")).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
