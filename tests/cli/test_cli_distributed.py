@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from problems import soak
 
 from dd_jax import cli
+from dd_jax.cli import devices
 from dd_jax.cli.devices import Devices
+from dd_jax.errors import ProcessLost
 from dd_jax.sweeps import store
 
 # None of them is HOST:PORT.
@@ -127,6 +130,17 @@ def test_processes_with_other_options_are_refused(lives):
 def test_options_that_cannot_work_are_refused(command, options, word, capsys):
     assert cli.main([command, *options.split()]) == 2
     assert word in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_why_a_child_ended_is_told(capsys):
+    """JAX aborts the survivors of a lost process; its page of log is shown for other ends only."""
+    said = b"log\nF0101 JAX distributed service detected fatal errors\nstack"
+    with pytest.raises(ProcessLost, match="another process"):
+        devices._died(signal.SIGABRT, said)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ProcessLost, match="SIGSEGV"):
+        devices._died(signal.SIGSEGV, b"log")
+    assert capsys.readouterr().err == "log"
 
 
 def test_the_environment_says_what_the_options_do_not(monkeypatch):
