@@ -173,7 +173,7 @@ def test_the_old_order_of_operations_breaks_what_the_check_allows(monkeypatch):
     assert abs(ratio - 1) - 4 * error > 0.05
 
 
-@pytest.mark.parametrize(("kappa", "n", "parts"), [(2, 1000, 2), (10, 1000, 2), (10, 1000, 1)])
+@pytest.mark.parametrize(("kappa", "n", "parts"), [(2, 1000, 2), (10, 1000, 2), (2, 1000, 1)])
 def test_three_passes_follow_the_exact_law_where_they_are_allowed_and_one_does_not(
     monkeypatch, kappa, n, parts
 ):
@@ -191,11 +191,15 @@ def test_three_passes_follow_the_exact_law_where_they_are_allowed_and_one_does_n
     monkeypatch.setattr(jax.lax, "platform_dependent", on_tpu)
     monkeypatch.setitem(products.PARTS, "bfloat16x3", parts)
     jax.clear_caches()
-    (_, (ratio, error)), _ = laws(in_three_passes, kappa, n)
+    shifts, variance = laws(in_three_passes, kappa, n)
     monkeypatch.undo()
     jax.clear_caches()
-    broken = abs(ratio - 1) > 0.01 + 4 * error
-    assert broken == (parts == 1)
+    if parts == 1:
+        assert variance > 1.1
+        return
+    assert abs(variance - 1) <= 0.01
+    for ratio, error in shifts:
+        assert abs(ratio - 1) <= 0.01 + 4 * error
 
 
 def test_three_passes_are_refused_where_full_products_are_not():
