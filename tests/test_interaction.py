@@ -258,7 +258,10 @@ def test_a_transcript_tells_what_was_replaced_by_itself():
     edits = [
         dd.deletion(LOSS, database, [3, 4]),
         dd.deletion(LOSS, database, [4, 7]),
-        dd.replacement([5, 25], jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), label)),
+        # Of the same value as row 0, which a row out of range must not be compared with.
+        dd.replacement(
+            [5, 25], jax.tree.map(lambda a, b: jnp.concatenate([a, b[:1]]), label, database)
+        ),
     ]
     stream, key = fixed_stream(stack_edits(edits)), jax.random.key(0)
     for overlay in (False, True):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import checks
+from dd_jax import checks, products
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import floats
@@ -226,7 +226,7 @@ def publish_part(key: Array, state: Any) -> PyTree:
 
 def linear_labels(release: Array, features: Array) -> Array:
     """The labels ±1 that a linear model gives to rows; 0 on its boundary."""
-    return jnp.sign(features @ release)
+    return jnp.sign(products.dot("full", features, release))
 
 
 # --- what calibrations share ---------------------------------------------------------------------
