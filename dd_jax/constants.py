@@ -19,6 +19,12 @@ from dd_jax import checks
 from dd_jax.errors import InputError
 
 Established = Literal["proved", "declared"]
+# How matrix products are computed (`dd_jax.products`), and the share of a factor that one rounds
+# away: half a unit in the last place of single precision, or in three bfloat16 passes what the two
+# parts of each factor leave (2⁻¹⁶) and the product of their second parts.
+Precision = Literal["full", "bfloat16x3"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+THREE_PASS_ROUNDOFF = 3 * 2.0**-16
 # Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up
 # to R(1 + ROUNDING); every constant here counts with that norm.
 ROUNDING = 2.0**-21
@@ -81,17 +87,20 @@ class ProblemConstants:
         loss: constants of the per-record loss ℓ, before clipping.
         l2: λ, the regulariser's constant.
         clip_norm: the norm that per-record gradients are clipped to, or None.
+        precision: how matrix products are computed.
     """
 
     loss: LossConstants
     l2: float
     clip_norm: float | None = field(default=None)
+    precision: Precision = "full"
 
     def __post_init__(self):
         object.__setattr__(self, "l2", float(checks.positive("l2", self.l2)))
         if self.clip_norm is not None:
             clip_norm = float(checks.positive("clip_norm", self.clip_norm))
             object.__setattr__(self, "clip_norm", clip_norm)
+        checks.choice("precision", self.precision, PRECISIONS)
 
     @property
     def constants(self) -> "ProblemConstants":
@@ -224,7 +233,7 @@ def bounded_network(
 def describe_domain(
     feature_norm: float, label_low: float | None = None, label_high: float | None = None
 ) -> str:
-    """The records that the constants hold for, in words; different bounds never read alike."""
+    """The records that the constants hold for, in words; different bounds give different words."""
     bounds = f"‖features‖ ≤ {_exact(feature_norm)}"
     if label_low is not None and label_high is not None:
         bounds += f", label in [{_exact(label_low)}, {_exact(label_high)}]"

@@ -16,12 +16,12 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks
-from dd_jax.constants import ProblemConstants
+from dd_jax import checks, products
+from dd_jax.constants import PRECISIONS, Precision, ProblemConstants
 from dd_jax.databases import records_of, weighted
 from dd_jax.errors import InputError
 from dd_jax.gradients import (
-    clipped_sum,
+    clipped_sums,
     feature_norms,
     reference_sum,
     slope_limit,
@@ -34,7 +34,7 @@ from dd_jax.types import Edit, Labelled, apply_edit, is_concrete, num_records
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("l2", "clip_norm"),
-    meta_fields=("loss", "row_chunk"),
+    meta_fields=("loss", "row_chunk", "precision"),
 )
 @dataclass(frozen=True)
 class Problem:
@@ -46,12 +46,15 @@ class Problem:
         clip_norm: norm that each record's gradient is clipped to, or None.
         row_chunk: rows per pass of the gradient (static); None chooses them from the shapes
             (`dd_jax.gradients.chunk_rows`), or takes 1024 where the loss has no linear scores.
+        precision: how every product with θ, slopes or records is computed (static): "full", or
+            "bfloat16x3", three bfloat16 passes on accelerators (`dd_jax.products`).
     """
 
     loss: Loss
     l2: Any
     clip_norm: Any = None
     row_chunk: int | None = None
+    precision: Precision = "full"
 
     def __post_init__(self):
         if not isinstance(self.loss, Loss):
@@ -60,6 +63,7 @@ class Problem:
             )
         if self.row_chunk is not None:
             checks.whole("row_chunk", self.row_chunk, least=1)
+        checks.choice("precision", self.precision, PRECISIONS)
         _check_positive("l2", self.l2)
         if self.clip_norm is not None:
             _check_positive("clip_norm", self.clip_norm)
@@ -72,7 +76,7 @@ class Problem:
                 "the problem's l2 or clip_norm is traced; read its constants outside jit and vmap."
             )
         clip_norm = None if self.clip_norm is None else float(self.clip_norm)
-        return ProblemConstants(self.loss.constants, float(self.l2), clip_norm)
+        return ProblemConstants(self.loss.constants, float(self.l2), clip_norm, self.precision)
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -90,24 +94,33 @@ def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
 
     The regulariser is never clipped.
     """
-    return _regularised(clipped_sum, problem, params, database)
+    return gradient_of(problem, database)(params)
+
+
+def gradient_of(problem: Problem, database: PyTree) -> Callable[[PyTree], PyTree]:
+    """∇ℒ_𝒟, the function of θ; what depends on the database alone is computed here, once."""
+    how = (problem.clip_norm, problem.row_chunk, problem.precision)
+    summed = clipped_sums(problem.loss, database, *how)
+    return lambda params: _regularised(problem, database, params, summed(params))
 
 
 def reference_gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
     """∇ℒ_𝒟(θ) with one explicit gradient per record: what `gradient` must equal."""
-    return _regularised(reference_sum, problem, params, database)
+    how = (problem.clip_norm, problem.row_chunk, problem.precision)
+    total = reference_sum(problem.loss, params, database, *how)
+    return _regularised(problem, database, params, total)
 
 
-def _regularised(summed: Callable, problem: Problem, params: PyTree, database: PyTree) -> PyTree:
+def _regularised(problem: Problem, database: PyTree, params: PyTree, total: PyTree) -> PyTree:
     n = num_records(database)
 
     def leaf(total, weight):
         return total / n + jnp.asarray(problem.l2, weight.dtype) * weight
 
-    total = summed(problem.loss, params, database, problem.clip_norm, problem.row_chunk)
     return jax.tree.map(leaf, total, params)
 
 
+@products.full
 def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     """ℒ_𝒟(θ), the function that `gradient` is the gradient of.
 
@@ -123,6 +136,7 @@ def objective(problem: Problem, params: PyTree, database: PyTree) -> Array:
     return values / num_records(database) + _penalty(problem, params, params)
 
 
+@products.full
 def excess_risk(problem: Problem, params: PyTree, database: PyTree, optimum: PyTree) -> Array:
     """ℒ_𝒟(θ) - ℒ_𝒟(θ*), summed record by record so that small differences survive rounding.
 
@@ -209,6 +223,7 @@ class Minimum(NamedTuple):
     converged: Array
 
 
+@products.full
 def minimise(
     problem: Problem, database: PyTree, params: PyTree | None = None, *, max_steps: int = 200
 ) -> Minimum:
@@ -308,6 +323,7 @@ class Judged(NamedTuple):
     minimum: Minimum
 
 
+@products.full
 def judge_stream(
     problem: Problem, releases: PyTree, database: PyTree, edits: Edit, judged: Sequence[int]
 ) -> Judged:
@@ -343,6 +359,7 @@ def judge_stream(
     return jax.lax.scan(judge, start, (releases, blocks))[1]
 
 
+@products.full
 def accuracy(models: Any, held_out: Labelled) -> Any:
     """Share of records, labelled ±1, that each linear model gets right.
 

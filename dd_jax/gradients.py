@@ -16,8 +16,8 @@ grows with n · models (`peak_numbers` has the bound and its one exception).
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -27,6 +27,8 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
+from dd_jax import products
+from dd_jax.constants import Precision
 from dd_jax.databases import parts, weighted
 from dd_jax.losses.base import LinearScores, Loss
 from dd_jax.types import Part, num_records
@@ -34,6 +36,9 @@ from dd_jax.types import Part, num_records
 # Blocks of 1 MB and 2 MB were within 3% of each other on cores with 0.5 to 1 MB of second-level
 # cache.
 BLOCK_BYTES = 2**21
+# On accelerators the block of slopes stays in a TPU's 128 MB of vector memory beside what streams
+# through it, and in the 50 MB of a recent GPU's second-level cache.
+ACCELERATOR_BLOCK_BYTES = 3 * 2**24
 # Shorter chunks would spend more on starting each turn of the loop than on its products.
 LEAST_ROWS = 64
 # Rows per pass where the caller gives none and the form cannot see how many models there are.
@@ -41,7 +46,12 @@ DEFAULT_ROWS = 1024
 
 
 def clipped_sum(
-    loss: Loss, params: PyTree, database: PyTree, clip_norm=None, row_chunk: int | None = None
+    loss: Loss,
+    params: PyTree,
+    database: PyTree,
+    clip_norm=None,
+    row_chunk: int | None = None,
+    precision: Precision = "full",
 ) -> PyTree:
     """The sum of clip(∇ℓ(θ; x)) over a database's records, in the fastest form the loss allows.
 
@@ -52,55 +62,90 @@ def clipped_sum(
         clip_norm: C, or None for no clipping.
         row_chunk: rows per pass; None chooses them from the shapes (`chunk_rows`), or takes 1024
             where the loss has no linear scores.
+        precision: of the matrix products (`dd_jax.products`).
     """
+    return clipped_sums(loss, database, clip_norm, row_chunk, precision)(params)
+
+
+def clipped_sums(
+    loss: Loss,
+    database: PyTree,
+    clip_norm=None,
+    row_chunk: int | None = None,
+    precision: Precision = "full",
+) -> Callable[[PyTree], PyTree]:
+    """`clipped_sum` as a function of θ; what depends on the rows alone is computed here, once."""
     scores, fast = loss.scores, loss.batch_gradient
     if scores is not None:
-        total = sum_over_parts(
-            lambda part: _linear_sum(scores, params, part, clip_norm, row_chunk), database
+        return _checked(_linear_sums(scores, database, clip_norm, row_chunk, precision))
+
+    if fast is None:
+        return _checked(
+            lambda params: reference_sum(loss, params, database, clip_norm, row_chunk, precision)
         )
-    elif fast is not None:
-        total = sum_over_rows(
-            lambda rows, weight: fast(params, rows, clip_norm, weight), database, row_chunk
-        )
-    else:
-        total = reference_sum(loss, params, database, clip_norm, row_chunk)
-    # A loss written by the caller may return any shapes here. The scan over steps would fail too,
-    # but its message would only say that the type of the carry changed.
-    chex.assert_trees_all_equal_shapes_and_dtypes(total, params)
-    return total
+
+    def summed(params):
+        def one_chunk(rows, weight):
+            return products.computed(precision, fast, params, rows, clip_norm, weight)
+
+        return sum_over_rows(one_chunk, database, row_chunk)
+
+    return _checked(summed)
+
+
+def _checked(summed: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+    """The sum, refused where it is not of the model's shapes and types.
+
+    A loss written by the caller may return anything. The scan over steps would fail too, but its
+    message would only say that the type of the carry changed.
+    """
+
+    def checked(params):
+        total = summed(params)
+        chex.assert_trees_all_equal_shapes_and_dtypes(total, params)
+        return total
+
+    return checked
 
 
 def reference_sum(
-    loss: Loss, params: PyTree, database: PyTree, clip_norm=None, row_chunk: int | None = None
+    loss: Loss,
+    params: PyTree,
+    database: PyTree,
+    clip_norm=None,
+    row_chunk: int | None = None,
+    precision: Precision = "full",
 ) -> PyTree:
     """The same sum from one explicit gradient per record: what `clipped_sum` must equal."""
 
-    def one_chunk(rows, weight):
+    def one_chunk(params, rows, clip_norm, weight):
         gradients = jax.vmap(jax.grad(loss.value), in_axes=(None, 0))(params, rows)
         if clip_norm is not None:
             factor = clip_weight(jax.vmap(optax.tree.norm)(gradients), clip_norm)
             gradients = jax.tree.map(lambda leaf: weighted(leaf, factor), gradients)
         return jax.tree.map(lambda leaf: jnp.sum(weighted(leaf, weight), axis=0), gradients)
 
-    return sum_over_rows(one_chunk, database, row_chunk)
+    def at_precision(rows, weight):
+        return products.computed(precision, one_chunk, params, rows, clip_norm, weight)
+
+    return sum_over_rows(at_precision, database, row_chunk)
 
 
 # --- sums over rows -------------------------------------------------------------------------------
 
 
-def sum_over_parts(one_part: Callable[[Part], Any], database: PyTree) -> PyTree:
-    """Sum `one_part(part)` over the parts of a database, with one all-reduce per split part."""
-    totals = []
-    for part in parts(database):
-        total = one_part(part)
-        totals.append(total if part.axis is None else jax.lax.psum(total, part.axis))
-    return jax.tree.map(lambda *leaves: functools.reduce(jnp.add, leaves), *totals)
+def _add_parts(totals: Iterable[tuple[str | None, PyTree]]) -> PyTree:
+    """Add up the sums over a database's parts, with one all-reduce for each that is split."""
+    whole = [total if axis is None else jax.lax.psum(total, axis) for axis, total in totals]
+    return jax.tree.map(lambda *leaves: functools.reduce(jnp.add, leaves), *whole)
 
 
 def sum_over_rows(one_chunk: Callable[..., Any], database: PyTree, row_chunk: int | None) -> PyTree:
     """Sum `one_chunk(records, weight)` over chunks of a database's rows (None: 1024 per chunk)."""
     rows = DEFAULT_ROWS if row_chunk is None else row_chunk
-    return sum_over_parts(lambda part: sum_over_chunks(one_chunk, part, rows), database)
+    return _add_parts(
+        (part.axis, sum_over_chunks(one_chunk, part, rows)) for part in parts(database)
+    )
 
 
 def sum_over_chunks(one_chunk: Callable[..., Any], part: Part, row_chunk: int) -> PyTree:
@@ -125,9 +170,9 @@ def _cut(rows: PyTree, first: Array | int, count: int) -> PyTree:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, count), rows)
 
 
-def chunk_rows(rows: int, width: int, itemsize: int = 4) -> int:
+def chunk_rows(rows: int, width: int, itemsize: int = 4, block: int = BLOCK_BYTES) -> int:
     """Rows per chunk if a row takes `width` numbers; the chunks are about equally long."""
-    most = max(LEAST_ROWS, BLOCK_BYTES // (width * itemsize))
+    most = max(LEAST_ROWS, block // (width * itemsize))
     chunks = max(1, -(-rows // most))
     return max(1, -(-rows // chunks))
 
@@ -150,37 +195,66 @@ def peak_numbers(rows: int, dim: int, models: int, chunk: int) -> int:
 # --- linear scores --------------------------------------------------------------------------------
 
 
-def _linear_sum(
-    scores: LinearScores, params: Array, part: Part, clip_norm, row_chunk: int | None
-) -> Array:
-    """The sum of weight · clip(∇ℓ(θ; x)) over a part's records; `vmap` batches it over models.
+def _linear_sums(
+    scores: LinearScores, database: PyTree, clip_norm, row_chunk: int | None, precision: Precision
+) -> Callable[[Array], Array]:
+    """`θ -> the sum of weight · clip(∇ℓ(θ; x))` over the records; `vmap` batches it over models."""
+    form = _one_or_many(scores, row_chunk, precision)
+    rows = [(part, _tiles(scores, part.records, precision)) for part in parts(database)]
 
-    Args:
-        scores: the loss's linear-score structure.
-        params: θ.
-        part: records and their weights (None: 1).
-        clip_norm: C, or None.
-        row_chunk: rows per pass, or None for `chunk_rows`.
+    def summed(params):
+        clip = None if clip_norm is None else jnp.asarray(clip_norm, params.dtype)
+        return _add_parts(
+            (part.axis, form(params, (part.records, tiled), clip, part.weight))
+            for part, tiled in rows
+        )
+
+    return summed
+
+
+class _Tiles(NamedTuple):
+    """What a TPU's products take of the rows, the same at every step.
+
+    Attributes:
+        stacked: the signed features in bfloat16 parts (`products.stack`).
+        norms: ‖a‖ of each row.
     """
-    if clip_norm is not None:
-        clip_norm = jnp.asarray(clip_norm, params.dtype)
-    return _one_or_many(scores, row_chunk)(params, part.records, clip_norm, part.weight)
+
+    stacked: Array
+    norms: Array
+
+
+def _tiles(scores: LinearScores, records: PyTree, precision: Precision) -> _Tiles | None:
+    """The tiles on a TPU; elsewhere zeros, which nothing reads and the compiler removes."""
+    if scores.split(records)[0].dtype != jnp.float32:
+        return None
+
+    def made(records):
+        features, _ = _signed_features(scores, records)
+        norms = jnp.sqrt(jnp.sum(features**2, axis=-1))
+        return _Tiles(products.stack(features, precision), norms)
+
+    def absent(records):
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    shapes = jax.eval_shape(made, records)
+    return jax.lax.platform_dependent(records, tpu=made, default=absent)
 
 
 @functools.lru_cache(maxsize=256)
-def _one_or_many(scores: LinearScores, row_chunk: int | None) -> Callable:
-    """`(params, records, clip_norm, weight) -> sum`, with a second form for stacked params.
+def _one_or_many(scores: LinearScores, row_chunk: int | None, precision: Precision) -> Callable:
+    """`(params, rows, clip_norm, weight) -> sum`, with a second form for stacked params.
 
     The cache gives equal arguments the same function object, so that JAX reuses what it compiled.
     Through `custom_vmap` the function sees the number of models: a plain `vmap` of the one-model
     form would put the models first and keep chunks that are sized for one model.
     """
-    plain = functools.partial(_sum_of_one, scores, row_chunk)
-    one = _with_stacks(custom_vmap(plain), plain, _many(scores, row_chunk))
+    plain = functools.partial(_sum_of_one, scores, row_chunk, precision)
+    one = _with_stacks(custom_vmap(plain), plain, _many(scores, row_chunk, precision))
 
     @jax.custom_jvp
-    def summed(params, records, clip_norm, weight):
-        return one(params, records, clip_norm, weight)
+    def summed(params, rows, clip_norm, weight):
+        return one(params, rows, clip_norm, weight)
 
     # JAX cannot differentiate through a `custom_vmap` in reverse mode; the plain form, which has
     # the same value, can be differentiated. Only arguments with a non-zero tangent are varied: a
@@ -205,20 +279,20 @@ def _one_or_many(scores: LinearScores, row_chunk: int | None) -> Callable:
 
 
 @functools.lru_cache(maxsize=256)
-def _many(scores: LinearScores, row_chunk: int | None) -> Callable:
+def _many(scores: LinearScores, row_chunk: int | None, precision: Precision) -> Callable:
     """The form for a stack of models; a nested `vmap` is flattened into one longer stack."""
-    plain = functools.partial(_sum_of_many, scores, row_chunk)
+    plain = functools.partial(_sum_of_many, scores, row_chunk, precision)
     many = custom_vmap(plain)
 
-    def flattened(params, records, clip_norm, weight):
+    def flattened(params, rows, clip_norm, weight):
         shape = params.shape
         if clip_norm is not None and clip_norm.ndim:
             clip_norm = jnp.broadcast_to(clip_norm.reshape(shape[0], -1), shape[:2]).reshape(-1)
         if weight is not None and weight.ndim > 1:
-            rows = weight.shape[-1]
-            weight = jnp.broadcast_to(weight.reshape(shape[0], -1, rows), (*shape[:2], rows))
-            weight = weight.reshape(-1, rows)
-        flat = many(params.reshape(-1, *shape[2:]), records, clip_norm, weight)
+            count = weight.shape[-1]
+            weight = jnp.broadcast_to(weight.reshape(shape[0], -1, count), (*shape[:2], count))
+            weight = weight.reshape(-1, count)
+        flat = many(params.reshape(-1, *shape[2:]), rows, clip_norm, weight)
         return flat.reshape(shape)
 
     return _with_stacks(many, plain, flattened)
@@ -241,7 +315,7 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
                 lambda leaf, has_axis: leaf[0] if has_axis else leaf, args, in_batch
             )
             return function(*only)[None], True
-        params, records, clip_norm, weight = args
+        params, rows, clip_norm, weight = args
         if any(jax.tree.leaves(in_batch[1])):
             axes = jax.tree.map(lambda has_axis: 0 if has_axis else None, in_batch)
             return jax.vmap(plain, in_axes=axes)(*args), True
@@ -251,12 +325,16 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
             clip_norm = jnp.broadcast_to(clip_norm, (size, *clip_norm.shape))
         if weight is not None and weight.ndim > 1 and not in_batch[3]:
             weight = jnp.broadcast_to(weight, (size, *weight.shape))
-        return stacked(params, records, clip_norm, weight), True
+        return stacked(params, rows, clip_norm, weight), True
 
     return function
 
 
-def _sum_of_one(scores: LinearScores, row_chunk, params, records, clip_norm, weight) -> Array:
+def _sum_of_one(
+    scores: LinearScores, row_chunk, precision: Precision, params, rows, clip_norm, weight
+) -> Array:
+    records, _ = rows
+    dot = functools.partial(products.dot, precision)
     # The norms of all rows at once, outside the loop over chunks: they are the same at every step,
     # so the compiler moves them out of the loop over steps.
     norms = None if clip_norm is None else feature_norms(scores, scores.split(records)[0])
@@ -264,63 +342,101 @@ def _sum_of_one(scores: LinearScores, row_chunk, params, records, clip_norm, wei
     def one_chunk(records, weight_and_norms):
         weight, norms = weight_and_norms
         features, label = scores.split(records)
-        slopes = scores.slope(_values(scores, params, features), label)
+        values = dot(features, params[:-1] if scores.intercept else params)
+        slopes = scores.slope(values + params[-1] if scores.intercept else values, label)
         if clip_norm is not None:
             slopes = _clip_slopes(scores, slopes, norms, clip_norm)
         slopes = weighted(slopes, weight)
-        total = slopes @ features if scores.num_scores is None else features.T @ slopes
+        total = dot(slopes, features) if scores.num_scores is None else dot(features.T, slopes)
         if not scores.intercept:
             return total
         return jnp.concatenate([total, jnp.sum(slopes, axis=0, keepdims=True)], axis=0)
 
-    rows = chunk_rows(num_records(records), params.size, params.dtype.itemsize)
-    return sum_over_chunks(one_chunk, Part(records, (weight, norms)), row_chunk or rows)
+    chunk = chunk_rows(num_records(records), params.size, params.dtype.itemsize)
+    return sum_over_chunks(one_chunk, Part(records, (weight, norms)), row_chunk or chunk)
 
 
-def _values(scores: LinearScores, params: Array, features: Array) -> Array:
-    """The scores Aθ (+ intercept): `losses.base.linear_scores` in the order for one model."""
-    if not scores.intercept:
-        return features @ params
-    return features @ params[:-1] + params[-1]
-
-
-def _sum_of_many(scores: LinearScores, row_chunk, params, records, clip_norm, weight) -> Array:
-    """The sums for models of shape (S, d) or (S, d, C), with rows first and models last.
-
-    Weights of shape (rows,) are shared by all models and multiply the features, which are fewer
-    numbers than the slopes. Weights of shape (S, rows) differ between models and multiply the
-    slopes.
-    """
+def _sum_of_many(
+    scores: LinearScores, row_chunk, precision: Precision, params, rows, clip_norm, weight
+) -> Array:
+    """The sums for models of shape (S, d) or (S, d, C), with rows first and models last."""
     models, dim = params.shape[:2]
     last = jnp.moveaxis(params, 0, -1).reshape(dim, -1)  # (d, S) or (d, C·S)
-    own = False
     if weight is not None and weight.ndim > 1:
         # The weights are the same at every step. XLA moves work out of the loop over steps only if
         # it is more than a change of layout: a bare transposition stays in the loop and is paid for
         # at every step, while an absolute value (weights are ≥ 0) moves out and takes the
         # transposition with it.
-        own, weight = True, jnp.abs(weight.T)
+        weight = jnp.abs(weight.T)
+    shape = (scores, models, precision)
+    chunked = functools.partial(_chunked_sum, *shape, row_chunk)
+    forms = {
+        "cpu": functools.partial(chunked, BLOCK_BYTES, True),
+        "default": functools.partial(chunked, ACCELERATOR_BLOCK_BYTES, False),
+    }
+    if rows[1] is not None:
+        forms["tpu"] = functools.partial(_tiled_sum, *shape, row_chunk)
+    total = jax.lax.platform_dependent(last, rows, clip_norm, weight, **forms)
+    # The models move to the front once, after the last chunk; the barrier keeps XLA from folding
+    # this transposition into the products, or the step's noise.
+    total = jax.lax.optimization_barrier(total).reshape(*params.shape[1:], models)
+    return jnp.moveaxis(total, -1, 0)
+
+
+def _chunked_sum(
+    scores, models, precision, row_chunk, block, copies, last, rows, clip_norm, weight
+) -> Array:
+    """The sums as two products per chunk of rows.
+
+    Weights of shape (rows,) are shared by all models and multiply the features, which are fewer
+    numbers than the slopes. Weights of shape (rows, S) differ between models and multiply the
+    slopes.
+    """
+    records, _ = rows
+    own = weight is not None and weight.ndim > 1
 
     def one_chunk(records, weight):
         features, label = _signed_features(scores, records)
-        slopes = _slopes(scores, features @ last, label, models)
+        slopes = _slopes(scores, products.dot(precision, features, last), label, models)
         if clip_norm is not None:
             norms = jnp.sqrt(jnp.sum(features**2, axis=-1))
             slopes = _clip_stack(scores, slopes, norms, clip_norm)
         if own:
             slopes = _weigh_slopes(slopes, weight)
             weight = None
-        # The barrier makes XLA transpose the features into an array before the product. Folded into
-        # the product, the transposition of a long operand takes several times as long.
-        columns = jax.lax.optimization_barrier(weighted(features, weight).T)
-        return columns @ slopes.reshape(slopes.shape[0], -1)
+        columns = weighted(features, weight).T
+        if copies:
+            # The barrier makes XLA transpose the features into an array before the product. Folded
+            # into the product, the transposition of a long operand takes a CPU several times as
+            # long; an accelerator reads it either way.
+            columns = jax.lax.optimization_barrier(columns)
+        return products.dot(precision, columns, slopes.reshape(slopes.shape[0], -1))
 
-    rows = chunk_rows(num_records(records), max(last.shape), params.dtype.itemsize)
-    total = sum_over_chunks(one_chunk, Part(records, weight), row_chunk or rows)
-    # The models move to the front once, after the last chunk; the barrier keeps XLA from folding
-    # this transposition into the products.
-    total = jax.lax.optimization_barrier(total).reshape(*params.shape[1:], models)
-    return jnp.moveaxis(total, -1, 0)
+    chunk = chunk_rows(num_records(records), max(last.shape), last.dtype.itemsize, block)
+    return sum_over_chunks(one_chunk, Part(records, weight), row_chunk or chunk)
+
+
+def _tiled_sum(scores, models, precision, row_chunk, last, rows, clip_norm, weight) -> Array:
+    """The sums as a TPU computes them, from features in bfloat16 parts (`_Tiles`)."""
+    records, tiles = rows
+    one_for_all = jnp.ones((1,), last.dtype)
+    label = None if scores.margin else scores.split(records)[1]
+
+    def one_chunk(tiles, weight_and_label):
+        weight, label = weight_and_label
+        values = products.stacked_scores(tiles.stacked, last, precision)
+        slopes = _slopes(scores, values, one_for_all if label is None else label, models)
+        if clip_norm is not None:
+            slopes = _clip_stack(scores, slopes, tiles.norms, clip_norm)
+        if weight is not None:
+            slopes = _weigh_slopes(slopes, weight if weight.ndim > 1 else weight[:, None])
+        columns = slopes.reshape(slopes.shape[0], -1)
+        return products.stacked_sum(tiles.stacked, columns, last.shape[0], precision)
+
+    chunk = chunk_rows(
+        num_records(records), max(last.shape), last.dtype.itemsize, ACCELERATOR_BLOCK_BYTES
+    )
+    return sum_over_chunks(one_chunk, Part(tiles, (weight, label)), row_chunk or chunk)
 
 
 def _weigh_slopes(slopes: Array, weight: Array) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import checks, databases, sharding
+from dd_jax import checks, databases, products, sharding
 from dd_jax.errors import EditRefused, InputError
 from dd_jax.keys import tagged
 from dd_jax.types import (
@@ -144,8 +144,12 @@ def _split_interaction(mechanism, requester, num_requests, observed, mesh, key, 
     return sharding.over_rows(functools.partial(_whole_interaction, *fixed), mesh)(key, database)
 
 
+@products.full
 def _whole_interaction(mechanism, requester, num_requests, observed, overlay, key, database):
-    """`interact`, after its arguments were checked."""
+    """`interact`, after its arguments were checked.
+
+    Products are computed in full precision, also inside mechanisms and requesters that name none.
+    """
     database, outside = databases.project(mechanism.domain, database)
     state, release = _learn(mechanism, key, database)
     memory = requester.init(tagged(key, "requester"))
@@ -465,6 +469,7 @@ def _transcript(
 
 
 @functools.partial(jax.jit, static_argnums=0)
+@products.full
 def _start_step(mechanism: Mechanism, key: Array, database: PyTree):
     """The curator's first state."""
     database, outside = databases.project(mechanism.domain, database)
@@ -510,6 +515,7 @@ def _check_size(edit: Edit, events: list) -> None:
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+@products.full
 def _request_step(mechanism: Mechanism, key: Array, curator: CuratorState, edit: Edit):
     request_key = _request_key(key, curator.served + 1)
     curator, release, (edit, *counts) = _serve(mechanism, request_key, curator, edit)

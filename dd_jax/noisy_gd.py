@@ -19,7 +19,7 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import checks
 from dd_jax.databases import records_of
-from dd_jax.erm import Problem, gradient
+from dd_jax.erm import Problem, gradient_of
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
 from dd_jax.plans import Plan, arithmetic
@@ -58,9 +58,12 @@ def step(
     noise_variance,
 ) -> PyTree:
     """One update of `alg:noisygd`: θ + (√(2ησ²) N(0, I) - η ∇ℒ_𝒟(θ))."""
-    update = gradient(problem, params, database)
+    return _step(key, params, gradient_of(problem, database), step_size, noise_variance)
+
+
+def _step(key, params, slope_of, step_size, noise_variance) -> PyTree:
     noise = standard_normal_like(key, params)
-    return _move(params, update, noise, step_size, noise_variance)
+    return _move(params, slope_of(params), noise, step_size, noise_variance)
 
 
 def _move(params, update, noise, step_size, noise_variance) -> PyTree:
@@ -139,23 +142,26 @@ def trajectory(
 @functools.partial(jax.jit, static_argnames=("num_steps", "keep"))
 def _scanned_steps(key, params, database, problem, numbers, first_step, *, num_steps, keep):
     """(the last model, all models if `keep`), for a known number of steps."""
-    steps_key = tagged(key, "step")
+    steps_key, slope_of = tagged(key, "step"), gradient_of(problem, database)
 
-    def body(params, k):
-        key = jax.random.fold_in(steps_key, k)
-        params = step(key, params, database, problem, *numbers)
-        return params, (params if keep else None)
+    # The step's number is carried along: an array of numbers would be cut anew at every step.
+    def body(carry, _):
+        params, k = carry
+        params = _step(jax.random.fold_in(steps_key, k), params, slope_of, *numbers)
+        return (params, k + 1), (params if keep else None)
 
-    return jax.lax.scan(body, params, first_step + jnp.arange(num_steps))
+    start = (params, jnp.asarray(first_step, jnp.int32))
+    (last, _), kept = jax.lax.scan(body, start, length=num_steps)
+    return last, kept
 
 
 @jax.jit
 def _counted_steps(key, params, database, problem, numbers, first_step, num_steps):
     """The last model, for a traced number of steps: one program for all of them."""
-    steps_key = tagged(key, "step")
+    steps_key, slope_of = tagged(key, "step"), gradient_of(problem, database)
 
     def body(k, params):
-        return step(jax.random.fold_in(steps_key, k), params, database, problem, *numbers)
+        return _step(jax.random.fold_in(steps_key, k), params, slope_of, *numbers)
 
     return jax.lax.fori_loop(first_step, first_step + num_steps, body, params)
 
@@ -168,7 +174,9 @@ def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
 
 
 def mechanism(problem: Problem, plan) -> Mechanism:
-    """(A, Ā) of `dfn:noisy_gd_unlrn`: learn from a Gaussian start, delete from the last model.
+    """The Noisy-GD curator (A, Ā), `dfn:noisy_gd_unlrn`.
+
+    It learns from a Gaussian start and deletes from the last model.
 
     A plan's mechanism publishes its model rounded to `plans.arithmetic.publication_grid`. The model
     that it keeps is not rounded, because the accounting does not cover such a rounding.

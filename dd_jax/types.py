@@ -434,7 +434,7 @@ def _check_rows(index: np.ndarray, n: int) -> None:
             f"the edit names {index.size} rows of a database of {n}; name at most {n}."
         )
     # In plain Python: edits are short, and between two requests a call of NumPy is far slower than
-    # in a loop of its own, because the steps have just filled the caches with other data.
+    # repeated, because the steps have just filled the caches with other data.
     rows = sorted(index.tolist())
     if rows[0] < 0 or rows[-1] >= n:
         outside = rows[0] if rows[0] < 0 else rows[-1]

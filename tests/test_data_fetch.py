@@ -152,27 +152,18 @@ def test_a_changed_cache_is_refused(client):
     refused("delete", fetch.arrays, "made")
 
 
-def damaged(file: Path, change) -> None:
-    content = bytearray(file.read_bytes())
-    change(content, content.index(b"PK\x01\x02"))
-    file.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [(10, 99), (8, 1), (None, 0)],  # an unknown compression, a password, garbled contents
-)
-def test_a_damaged_cache_is_one_line(client, place, value):
+@pytest.mark.parametrize("damage", [(10, 99), (8, 1), None])
+def test_a_damaged_cache_is_one_line(client, damage):
+    """An unknown compression and a password, in both headers of a zip file; garbled contents."""
     file = fetch.fetch("made")
-
-    def change(content, directory):
-        if place is not None:
-            content[directory + place] = content[place - 2] = value
-            return
+    content = bytearray(file.read_bytes())
+    if damage is None:
         start = content.index(b".npy") + 24
         content[start : start + 8] = b"\xff" * 8
-
-    damaged(file, change)
+    else:
+        place, value = damage
+        content[content.index(b"PK\x01\x02") + place] = content[place - 2] = value
+    file.write_bytes(content)
     refused("delete", fetch.arrays, "made")
 
 

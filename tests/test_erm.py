@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import CATALOGUE, features, signed
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_digits
 
 import dd_jax as dd
 from dd_jax import erm
@@ -82,13 +82,15 @@ def test_the_reference_without_clipping_is_its_limit(x64):
     assert relative_error(plain, loose) <= 1e-12
 
 
-@pytest.mark.parametrize("row_chunk", [1, 64, 99, 100, 101, 1000])
-def test_any_row_chunk_gives_the_same_gradient(row_chunk):
+def test_any_row_chunk_gives_the_same_gradient():
     database, loss = signed(100, 4), dd.losses.logistic()
     params = standard_normal_like(jax.random.key(0), loss.template(database))
-    chunked = gradient(dd.Problem(loss, 0.1, 0.2, row_chunk=row_chunk), params, database)
-    whole = gradient(dd.Problem(loss, 0.1, 0.2, row_chunk=100), params, database)
-    np.testing.assert_allclose(chunked, whole, rtol=1e-5, atol=1e-7)
+    whole, *chunked = (
+        gradient(dd.Problem(loss, 0.1, 0.2, row_chunk=rows), params, database)
+        for rows in (100, 1, 33, 99, 1000)
+    )
+    for found in chunked:
+        np.testing.assert_allclose(found, whole, rtol=1e-5, atol=1e-7)
 
 
 def test_gradient_by_hand():
@@ -164,7 +166,7 @@ def test_minimiser_is_stationary_and_lowest(x64, name, clip_norm):
     problem = dd.Problem(loss, 0.05, clip_norm)
     best = minimise(problem, database)
     assert best.gradient_norm <= 1e-12
-    for seed in range(5):
+    for seed in range(3):
         away = best.params + 0.1 * standard_normal_like(jax.random.key(seed), best.params)
         risk = excess_risk(problem, away, database, best.params)
         difference = objective(problem, away, database) - objective(problem, best.params, database)
@@ -184,33 +186,18 @@ def test_excess_risk_survives_rounding():
 
 
 def test_minimise_refuses_what_it_cannot_certify():
-    with pytest.raises(dd.InputError) as error:
+    with pytest.raises(dd.InputError, match="convex"):
         minimise(dd.Problem(dd.losses.tanh_margin(), 0.1), signed(5, 2))
-    assert str(error.value) == (
-        "tanh margin is not convex, so no minimiser can be certified; compare objective values "
-        "instead, or search a grid for d ≤ 2."
-    )
     with pytest.raises(dd.InputError, match="clipping"):
         minimise(dd.Problem(dd.losses.softmax(num_classes=3), 0.1, 1.0), signed(5, 2))
 
 
-def real_data(name):
-    """Unit-norm rows (a map that needs no data) and labels ±1."""
-    if name == "digits":
-        rows, label = load_digits(return_X_y=True)
-        keep = (label == 3) | (label == 8)
-        rows, label = rows[keep], np.where(label[keep] == 3, 1.0, -1.0)
-    else:
-        rows, label = load_breast_cancer(return_X_y=True)
-        # The columns differ by 10⁵ in scale; logarithms are a fixed, data-independent map.
-        rows, label = np.log1p(rows), np.where(label == 1, 1.0, -1.0)
+def test_without_noise_it_is_gradient_descent_to_the_minimiser(x64):
+    """On real data: digits 3 and 8, with rows of unit norm."""
+    rows, digit = load_digits(return_X_y=True)
+    rows, digit = rows[np.isin(digit, (3, 8))], digit[np.isin(digit, (3, 8))]
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return dd.Labelled(jnp.asarray(rows), jnp.asarray(label))
-
-
-@pytest.mark.parametrize("name", ["digits", "breast cancer"])
-def test_without_noise_it_is_gradient_descent_to_the_minimiser(x64, name):
-    database = real_data(name)
+    database = dd.Labelled(jnp.asarray(rows), jnp.asarray(np.where(digit == 3, 1.0, -1.0)))
     problem = dd.Problem(dd.losses.logistic(), 0.01)
     optimum = minimise(problem, database).params
     run = functools.partial(dd.noisy_gd.run, num_steps=2000, step_size=1 / 0.26, noise_variance=0.0)
@@ -219,24 +206,18 @@ def test_without_noise_it_is_gradient_descent_to_the_minimiser(x64, name):
     assert float(jnp.linalg.norm(optimum)) > 0.5
 
 
-def test_bad_problems_are_refused():
-    loss = dd.losses.logistic()
-    for l2 in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(dd.InputError, match=r"l2 = .* is not a positive finite number"):
-            dd.Problem(loss, l2)
-    for clip_norm in (0.0, -1.0, float("nan")):
-        with pytest.raises(dd.InputError, match=r"clip_norm = .* is not a positive finite number"):
-            dd.Problem(loss, 0.1, clip_norm)
-    with pytest.raises(dd.InputError, match="row_chunk = 0 is not a whole number ≥ 1"):
-        dd.Problem(loss, 0.1, row_chunk=0)
+BAD_PROBLEMS = [
+    *(("l2", {"l2": bad}) for bad in (0.0, -1.0, np.nan, np.inf, "0.1", np.array([0.1, -1.0]))),
+    *(("clip_norm", {"clip_norm": bad}) for bad in (0.0, -1.0, np.nan)),
+    ("row_chunk", {"row_chunk": 0}),
+    ("loss", {"loss": "logistic"}),
+]
 
 
-def test_problems_of_other_things_are_refused():
-    with pytest.raises(dd.InputError, match="loss = 'logistic' is not a loss; give for example"):
-        dd.Problem("logistic", 0.1)
-    for l2 in ("0.1", np.array([0.1, -1.0])):
-        with pytest.raises(dd.InputError, match=r"l2 = .* is not a positive finite number"):
-            dd.Problem(dd.losses.logistic(), l2)
+@pytest.mark.parametrize(("word", "change"), BAD_PROBLEMS)
+def test_bad_problems_are_refused(word, change):
+    with pytest.raises(dd.InputError, match=word):
+        dd.Problem(**{"loss": dd.losses.logistic(), "l2": 0.1} | change)
 
 
 def test_a_batch_of_problems_can_be_vmapped():
@@ -268,11 +249,8 @@ def test_minimise_says_when_it_did_not_converge(x64):
 
 
 def test_constants_of_a_traced_problem_are_refused():
-    def peek(l2):
-        return dd.Problem(dd.losses.logistic(), l2).constants
-
-    with pytest.raises(dd.InputError, match="traced; read its constants outside jit and vmap"):
-        jax.jit(peek)(0.1)
+    with pytest.raises(dd.InputError, match="traced"):
+        jax.jit(lambda l2: dd.Problem(dd.losses.logistic(), l2).constants)(0.1)
 
 
 def test_constants_of_a_problem():
@@ -328,12 +306,7 @@ class Mixing(nn.Module):
         return out - jnp.mean(out) if rows.ndim == 2 else out
 
 
-NOT_GHOST = {
-    Scaled: "1 of the network's 3 parameter arrays are not in an nn.Dense",
-    Tied: "the network's ghost gradients are not its gradients",
-    Twice: "layer Dense_0 is called more than once per record",
-    Mixing: "the network's ghost gradients are not its gradients",
-}
+NOT_GHOST = {Scaled: "1 of", Tied: "ghost gradients", Twice: "Dense_0", Mixing: "ghost gradients"}
 
 
 @pytest.mark.parametrize("module", NOT_GHOST, ids=lambda module: module.__name__)

@@ -24,23 +24,6 @@ def blanking(database, rows):
     return stack_edits([dd.deletion(LOSS, database, [row]) for row in rows])
 
 
-def recorder(edits):
-    """A requester that remembers everything it is shown and plays a fixed stream."""
-    base = fixed_stream(edits)
-
-    def init(key):
-        return jnp.zeros((3, 4)), jnp.zeros(3, bool)
-
-    def act(key, memory, observation):
-        seen, flags = memory
-        i = observation.request - 1
-        memory = (seen.at[i].set(observation.release), flags.at[i].set(observation.visible))
-        # The memory travels out through an edit: the label of a row that nobody reads otherwise.
-        return memory, base.act(key, (), observation)[1]
-
-    return dd.Requester(init, act)
-
-
 def test_interact_follows_the_algorithm_step_by_step():
     """Learn on 𝒟_0, then for each request delete on 𝒟_{i-1} with u_i, publish, and edit."""
     database = signed(20, 4)
@@ -69,32 +52,22 @@ def test_interact_follows_the_algorithm_step_by_step():
 
 @pytest.mark.parametrize("observe", [(), (0, 2)])
 def test_a_requester_sees_only_the_releases_it_is_named_for(observe):
-    database = signed(20, 4)
-    seen = []
-    base = recorder(blanking(database, [0, 1, 2]))
-
     def act(key, memory, observation):
-        jax.debug.callback(
-            lambda r, v: seen.append((np.asarray(r), bool(v))),
-            observation.release,
-            observation.visible,
-        )
-        return base.act(key, memory, observation)
+        """Writes what it sees into row 0, where the transcript shows it."""
+        record = dd.Labelled(observation.release, observation.visible.astype(jnp.float32))
+        edit = dd.Edit(jnp.zeros(1, jnp.int32), jax.tree.map(lambda leaf: leaf[None], record))
+        return memory, edit
 
+    curator = CURATOR._replace(domain=types.ANY_RECORD)
+    requester, database = dd.Requester(lambda key: (), act), signed(20, 4)
     _, transcript = dd.interact(
-        jax.random.key(1),
-        CURATOR,
-        dd.Requester(base.init, act),
-        database,
-        num_requests=3,
-        observe=observe,
+        jax.random.key(1), curator, requester, database, num_requests=3, observe=observe
     )
-    jax.effects_barrier()
-    for i, (release, visible) in enumerate(seen):
-        assert visible == (i in observe)
-        expected = np.asarray(transcript.releases[i]) if i in observe else np.zeros(4)
-        np.testing.assert_array_equal(release, expected)
-    assert transcript.observed.tolist() == [i in observe for i in range(3)]
+    shown = np.isin(np.arange(3), observe)
+    seen = np.where(shown[:, None], transcript.releases[:3], 0)
+    np.testing.assert_array_equal(transcript.edits.record.features[:, 0], seen)
+    np.testing.assert_array_equal(transcript.edits.record.label[:, 0], shown)
+    np.testing.assert_array_equal(transcript.observed, shown)
 
 
 def test_drive_equals_interact_and_leaves_the_database_alone():
@@ -118,47 +91,31 @@ def test_drive_equals_interact_and_leaves_the_database_alone():
     np.testing.assert_array_equal(shown[1], other[1].releases[1])
 
 
-def test_drive_refuses_a_bad_edit_before_serving_it():
-    database = signed(20, 4)
-    with pytest.raises(dd.InputError, match="row 99 is out of range; rows run from 0 to 19"):
-        dd.drive(
-            jax.random.key(0),
-            CURATOR,
-            lambda request, release: dd.deletion(LOSS, database, [99]),
-            database,
-            num_requests=1,
-        )
-    beyond = dd.replacement([0], dd.Labelled(jnp.ones((1, 4)), jnp.ones(1)))
-    with pytest.raises(dd.InputError, match="row 0 has feature norm 2, beyond the declared 1"):
-        dd.drive(jax.random.key(0), CURATOR, lambda *_: beyond, database, num_requests=1)
+BAD_EDITS = {
+    "r": lambda rows: dd.deletion(LOSS, rows, [5, 6]),
+    "99": lambda rows: dd.deletion(LOSS, rows, [99]),
+    "norm": lambda rows: dd.replacement([0], dd.Labelled(jnp.ones((1, 4)), jnp.ones(1))),
+}
 
 
-def test_a_refused_edit_loses_nothing_and_the_stream_goes_on():
+@pytest.mark.parametrize("word", BAD_EDITS)
+def test_a_refused_edit_loses_nothing_and_the_stream_goes_on(word):
     database = signed(20, 4)
-    edits = [dd.deletion(LOSS, database, [3]), dd.deletion(LOSS, database, [5, 6])]
-    key = jax.random.key(8)
-    with pytest.raises(dd.EditRefused) as refused:
-        dd.drive(
-            jax.random.clone(key),
-            CURATOR,
-            lambda request, _: edits[request - 1],
-            database,
-            num_requests=2,
-        )
-    assert "request 2" in str(refused.value)
-    served = dd.drive(key, CURATOR, lambda *_: edits[0], database, num_requests=1)
+    good, key = dd.deletion(LOSS, database, [3]), jax.random.key(8)
+    edits = [good, BAD_EDITS[word](database)]
+    with pytest.raises(dd.EditRefused, match=word) as refused:
+        dd.drive(key, CURATOR, lambda request, _: edits[request - 1], database, num_requests=2)
+    served = dd.drive(key, CURATOR, lambda *_: good, database, num_requests=1)
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
-        (refused.value.curator, refused.value.transcript),
-        served,
+        np.testing.assert_array_equal, (refused.value.curator, refused.value.transcript), served
     )
+    other = dd.deletion(LOSS, database, [5])
     resumed, transcript = dd.resume(
-        jax.random.key(9), CURATOR, lambda *_: edits[1], refused.value.curator, num_requests=1
+        jax.random.key(9), CURATOR, lambda *_: other, refused.value.curator, num_requests=1
     )
     np.testing.assert_allclose(transcript.releases[0], served[0].params, rtol=1e-6)
-    assert int(transcript.served_before) == 1
-    assert int(resumed.served) == 2
-    assert not np.asarray(resumed.database.features)[[3, 5, 6]].any()
+    assert (int(transcript.served_before), int(resumed.served)) == (1, 2)
+    assert not np.asarray(resumed.database.features)[[3, 5]].any()
 
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
@@ -209,18 +166,15 @@ def test_an_interrupt_while_a_request_is_served_loses_nothing(request):
 
 
 def test_a_resumed_stream_draws_new_noise_under_the_same_key():
-    database = signed(20, 4)
+    database, key = signed(20, 4), jax.random.key(3)
     edits = [dd.deletion(LOSS, database, [row]) for row in range(4)]
-    key = jax.random.key(3)
-    whole, all_at_once = dd.drive(
-        key, CURATOR, lambda request, _: edits[request - 1], database, num_requests=4
-    )
-    half, first = dd.drive(
-        key, CURATOR, lambda request, _: edits[request - 1], database, num_requests=2
-    )
-    rest, second = dd.resume(
-        key, CURATOR, lambda request, _: edits[request - 1], half, num_requests=2, observe=(3,)
-    )
+
+    def respond(request, release):
+        return edits[request - 1]
+
+    whole, all_at_once = dd.drive(key, CURATOR, respond, database, num_requests=4)
+    half, first = dd.drive(key, CURATOR, respond, database, num_requests=2)
+    rest, second = dd.resume(key, CURATOR, respond, half, num_requests=2, observe=(3,))
     jax.tree.map(np.testing.assert_array_equal, rest, whole)
     np.testing.assert_array_equal(second.releases[1:], all_at_once.releases[3:])
     assert second.observed.tolist() == [False, True]
@@ -229,9 +183,7 @@ def test_a_resumed_stream_draws_new_noise_under_the_same_key():
 
 
 def test_an_interrupt_after_the_last_request_loses_nothing(monkeypatch):
-    database = signed(20, 4)
-
-    calls = []
+    database, stacked, calls = signed(20, 4), interaction.stack, []
 
     def broken(trees):
         calls.append(trees)
@@ -239,7 +191,6 @@ def test_an_interrupt_after_the_last_request_loses_nothing(monkeypatch):
             raise KeyboardInterrupt
         return stacked(trees)
 
-    stacked = interaction.stack
     monkeypatch.setattr(interaction, "stack", broken)
     edit = dd.deletion(LOSS, database, [3])
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -247,8 +198,9 @@ def test_an_interrupt_after_the_last_request_loses_nothing(monkeypatch):
     assert int(raised.value.curator.served) == 1
 
 
-@pytest.mark.parametrize("form", [lambda rows: rows, dd.compress])
-@pytest.mark.parametrize("error", [RuntimeError, None])
+@pytest.mark.parametrize(
+    ("form", "error"), [(lambda rows: rows, None), (dd.compress, None), (dd.compress, RuntimeError)]
+)
 def test_the_state_of_an_error_holds_nothing_of_a_deleted_record(form, error):
     database = signed(20, 4)
     gone = np.asarray(database.features[3]).tobytes()
@@ -268,27 +220,35 @@ def test_the_state_of_an_error_holds_nothing_of_a_deleted_record(form, error):
 
 
 def test_a_state_of_something_else_is_not_resumed():
-    database, small = signed(20, 4), signed(10, 4)
-    plans = [
-        dd.plan_convex(PROBLEM, n=20, dim=4, order=2, eps_dp=eps, eps_dd=0.1) for eps in (1.0, 2.0)
-    ]
-    curators = [mechanism(PROBLEM, plan) for plan in plans]
-    state, _ = dd.drive(jax.random.key(0), curators[0], lambda *_: None, database, num_requests=0)
+    database = signed(20, 4)
+    curator, other = (
+        mechanism(PROBLEM, dd.plan_convex(PROBLEM, n=20, dim=4, order=2, eps_dp=eps, eps_dd=0.1))
+        for eps in (1.0, 2.0)
+    )
+    state, _ = dd.drive(jax.random.key(0), curator, lambda *_: None, database, num_requests=0)
 
-    def refuses(curator, state, words, **more):
-        with pytest.raises(dd.InputError, match=words):
-            dd.resume(jax.random.key(1), curator, lambda *_: None, state, num_requests=1, **more)
+    def refuses(word, curator=curator, observe=(), **change):
+        wrong = state._replace(**change)
+        with pytest.raises(dd.InputError, match=word):
+            dd.resume(
+                jax.random.key(1), curator, lambda *_: None, wrong, num_requests=1, observe=observe
+            )
 
-    refuses(curators[1], state, "another plan")
-    refuses(curators[0], state._replace(database=small), "n = 20")
-    refuses(curators[0], state._replace(params=state.params.at[1].set(jnp.nan)), "NaN")
-    refuses(curators[0], state._replace(params=jnp.zeros(5)), "this mechanism keeps")
-    refuses(curators[0], state._replace(params=jnp.zeros((2, 2))), "this mechanism keeps")
-    refuses(curators[0], (state.params, database), "CuratorState")
-    outside = database._replace(features=database.features.at[6].multiply(50.0))
-    refuses(curators[0], state._replace(database=outside), "row 6 has feature norm")
-    refuses(curators[0], state._replace(served=-1), "served")
-    refuses(curators[0], state, "releases 0 to 0", observe=(1,))
+    refuses("plan", other)
+    refuses("n = 20", database=signed(10, 4))
+    refuses("NaN", params=state.params.at[1].set(jnp.nan))
+    refuses("params", params=jnp.zeros(5))
+    refuses("params", params=jnp.zeros((2, 2)))
+    refuses("row 6", database=outside(database))
+    refuses("served", served=-1)
+    refuses("observe", observe=(1,))
+    with pytest.raises(dd.InputError, match="CuratorState"):
+        dd.resume(jax.random.key(1), curator, lambda *_: None, database, num_requests=1)
+
+
+def outside(database):
+    """With row 6 outside the domain."""
+    return database._replace(features=database.features.at[6].multiply(50.0))
 
 
 def test_a_transcript_tells_what_was_replaced_by_itself():
@@ -298,41 +258,20 @@ def test_a_transcript_tells_what_was_replaced_by_itself():
     edits = [
         dd.deletion(LOSS, database, [3, 4]),
         dd.deletion(LOSS, database, [4, 7]),
-        dd.replacement([5, 25], jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), label)),
+        # Of the same value as row 0, which a row out of range must not be compared with.
+        dd.replacement(
+            [5, 25], jax.tree.map(lambda a, b: jnp.concatenate([a, b[:1]]), label, database)
+        ),
     ]
+    stream, key = fixed_stream(stack_edits(edits)), jax.random.key(0)
     for overlay in (False, True):
-        _, transcript = dd.interact(
-            jax.random.key(0),
-            CURATOR,
-            fixed_stream(stack_edits(edits)),
-            database,
-            num_requests=3,
-            overlay=overlay,
-        )
+        _, transcript = dd.interact(key, CURATOR, stream, database, num_requests=3, overlay=overlay)
         both = [[False, False], [True, False]]
         assert transcript.unchanged.features.tolist() == [*both, [True, False]]
         assert transcript.unchanged.label.tolist() == [*both, [False, False]]
         assert int(transcript.n) == 20
-    with pytest.warns(UserWarning, match="row 4 by request 2"):
-        dd.drive(
-            jax.random.key(0),
-            CURATOR,
-            lambda request, _: edits[request - 1],
-            database,
-            num_requests=2,
-        )
-
-
-def test_a_stream_deletes_a_row_once():
-    with pytest.raises(dd.InputError, match="row 7 is named twice"):
-        dd.requesters.deletions(LOSS, signed(20, 4), [7, 8, 7])
-
-
-def test_drive_checks_the_database_it_is_given():
-    database = signed(20, 4)
-    bad = database._replace(features=database.features.at[6].multiply(50.0))
-    with pytest.raises(dd.InputError, match="row 6 has feature norm"):
-        dd.drive(jax.random.key(0), CURATOR, lambda *_: None, bad, num_requests=0)
+    with pytest.warns(UserWarning, match="row 4"):
+        dd.drive(key, CURATOR, lambda request, _: edits[request - 1], database, num_requests=2)
 
 
 def test_drive_copies_a_database_that_its_domain_leaves_as_it_is():
@@ -361,6 +300,7 @@ def children(words):
 
 # Reports every key it is given and the database it is shown, as its state and release.
 PROBE = dd.Mechanism(
+    domain=dd.Domain("anything", lambda r: None, lambda r: (r, jnp.ones(r.label.shape[0], bool))),
     learn=lambda key, database: (key_words(key), jnp.zeros(2, jnp.uint32), database.label),
     delete=lambda key, before, edit, after, state: (state[0], key_words(key), before.label),
     publish=lambda key, state: (*state, key_words(key)),
@@ -369,53 +309,23 @@ PROBE = dd.Mechanism(
 
 def test_every_purpose_has_a_key_of_its_own():
     """Learning, deletion, publishing, the requester's memory and its moves: no key twice."""
-    database = signed(5, 2)
-
-    def init(key):
-        return key_words(key)
 
     def act(key, memory, observation):
         # The requester's keys travel out in the record's features, bit by bit.
-        bits = jnp.stack([memory, key_words(key)]).view(jnp.float32)
-        record = dd.Labelled(bits[1][None], jnp.zeros(1))
+        bits = jnp.concatenate([memory, key_words(key)]).view(jnp.float32)
+        record = dd.Labelled(bits[None], jnp.zeros(1))
         return memory, dd.Edit(jnp.array([0], jnp.int32), record)
 
-    free = PROBE._replace(
-        domain=dd.Domain(
-            "anything", lambda r: None, lambda r: (r, jnp.ones(r.label.shape[0], bool))
-        )
-    )
-    requester = dd.Requester(init, act)
-    _, transcript = dd.interact(jax.random.key(1), free, requester, database, num_requests=3)
+    requester = dd.Requester(key_words, act)
+    _, transcript = dd.interact(jax.random.key(1), PROBE, requester, signed(5, 4), num_requests=3)
     learned, deleted, _, published = transcript.releases
     moves = np.asarray(transcript.edits.record.features[:, 0]).view(np.uint32)
-    keys = [
-        learned[0],
-        *deleted[1:],
-        *published,
-        *moves,
-        *jax.random.key_data(jax.random.key(1))[None],
-    ]
+    requesters = [moves[0, :2], *moves[:, 2:]]
+    curators = [learned[0], *deleted[1:], *published]
+    keys = [*requesters, *curators, key_words(jax.random.key(1))]
     assert len({tuple(np.asarray(key).tolist()) for key in keys}) == len(keys)
-    curators = {tuple(np.asarray(key).tolist()) for key in [learned[0], *deleted[1:], *published]}
-    assert not curators & set().union(*map(children, moves))
-
-
-def test_the_requesters_memory_has_a_key_of_its_own():
-    seen = []
-    database = signed(5, 2)
-    edit = dd.replacement([0], jax.tree.map(lambda leaf: leaf[:1], database))
-
-    def init(key):
-        seen.append(key_words(key))
-        return ()
-
-    requester = dd.Requester(init, lambda key, memory, observation: (memory, edit))
-    with jax.disable_jit():  # so that the key can be looked at
-        _, transcript = dd.interact(jax.random.key(1), PROBE, requester, database, num_requests=1)
-    used = [*transcript.releases[0], *transcript.releases[1], *transcript.releases[3]]
-    family = {tuple(seen[0].tolist())} | children(seen[0])
-    assert not family & {tuple(key.tolist()) for key in used}
+    curators = {tuple(np.asarray(key).tolist()) for key in curators}
+    assert not curators & set().union(*map(children, requesters))
 
 
 def test_deletion_is_shown_the_database_before_the_edit():
@@ -431,41 +341,24 @@ def test_deletion_is_shown_the_database_before_the_edit():
     np.testing.assert_array_equal(shown[2], database.label.at[1].set(0.25))
 
 
-def test_an_edit_is_applied_once(monkeypatch):
-    database, applied, apply_edit = signed(6, 4), [], types.Plain.apply_edit
-
-    def counting(self, edit):
-        applied.append(edit)
-        return apply_edit(self, edit)
-
-    state, _ = dd.drive(jax.random.key(0), CURATOR, lambda *request: None, database, num_requests=0)
-    monkeypatch.setattr(types.Plain, "apply_edit", counting)
-    interaction._serve(CURATOR, jax.random.key(1), state, dd.deletion(LOSS, database, [2]))
-    assert len(applied) == 1
-
-
 def test_drive_without_requests_is_learning():
-    database = signed(20, 4)
-    key = jax.random.key(3)
-    one = dd.interact(
-        jax.random.clone(key),
-        CURATOR,
-        fixed_stream(blanking(database, [0])),
-        database,
-        num_requests=0,
-    )
-    other = dd.drive(key, CURATOR, lambda *_: None, database, num_requests=0)
-    np.testing.assert_allclose(one[0].params, other[0].params, rtol=1e-6)
-    assert other[1].releases.shape == (1, 4)
-    assert other[1].projected.shape == (0,)
+    database, key = signed(20, 4), jax.random.key(3)
+    learned = CURATOR.learn(tagged(key, "learn"), database)
+    state, transcript = dd.drive(key, CURATOR, lambda *_: None, database, num_requests=0)
+    np.testing.assert_allclose(state.params, learned, rtol=1e-6)
+    assert transcript.releases.shape == (1, 4)
+    assert transcript.projected.shape == (0,)
 
 
 def test_inadmissible_records_are_refused_on_the_host_and_projected_inside_jit():
     database = signed(20, 4)
-    bad = database._replace(features=database.features.at[6].multiply(50.0))
-    requester = fixed_stream(blanking(database, [0]))
-    with pytest.raises(dd.InputError, match="row 6 has feature norm"):
-        dd.interact(jax.random.key(0), CURATOR, requester, bad, num_requests=1)
+    bad = outside(database)
+    with pytest.raises(dd.InputError, match="row 6"):
+        dd.interact(
+            jax.random.key(0), CURATOR, fixed_stream(blanking(database, [0])), bad, num_requests=1
+        )
+    with pytest.raises(dd.InputError, match="row 6"):
+        dd.drive(jax.random.key(0), CURATOR, lambda *_: None, bad, num_requests=0)
 
     def serve(database, edits):
         return dd.interact(
@@ -485,30 +378,21 @@ def test_inadmissible_records_are_refused_on_the_host_and_projected_inside_jit()
     np.testing.assert_allclose(transcript.edits.record.features[0, 0], 0.5, rtol=1e-6)
 
 
-def test_a_fixed_streams_database_is_not_copied_per_seed():
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_fixed_streams_database_is_not_copied_per_seed(adaptive):
+    """An adaptive requester is the control: the test can see a copy where there is one."""
     database = signed(37, 4)
     requester = fixed_stream(blanking(database, [3, 5, 7]))
-
-    def last(key):
-        return dd.interact(key, CURATOR, requester, database, num_requests=3)[1].releases[-1]
-
-    keys = jax.random.split(jax.random.key(0), 11)
-    program = str(jax.make_jaxpr(jax.vmap(last))(keys))
-    assert "f32[37,4]" in program
-    assert "[11,37,4]" not in program
-
-
-def test_an_adaptive_requesters_database_is_batched():
-    """The control of the test above: it can see a copy when there is one."""
-    database = signed(37, 4)
-    requester = dd.requesters.largest_loss(LOSS, database)
+    if adaptive:
+        requester = dd.requesters.largest_loss(LOSS, database)
 
     def last(key):
         served = dd.interact(key, CURATOR, requester, database, num_requests=3, observe=(0,))
         return served[1].releases[-1]
 
     program = str(jax.make_jaxpr(jax.vmap(last))(jax.random.split(jax.random.key(0), 11)))
-    assert "[11,37,4]" in program
+    assert "f32[37,4]" in program
+    assert ("[11,37,4]" in program) == adaptive
 
 
 def test_plain_calls_are_traced_once_for_keys_databases_and_equal_plans():
@@ -548,9 +432,9 @@ def test_a_requester_that_has_no_hash_is_served():
         assert seen.edits.index.tolist() == [[row]]
 
 
-def test_a_stream_of_200_edits_traces_each_function_once():
+def test_a_stream_of_edits_traces_each_function_once():
     database = signed(30, 4)
-    stream = blanking(database, [i % 30 for i in range(200)])
+    stream = blanking(database, range(30))
     delete = chex.assert_max_traces(CURATOR.delete, n=1)
     learn = chex.assert_max_traces(CURATOR.learn, n=1)
     counted = CURATOR._replace(learn=learn, delete=delete)
@@ -558,8 +442,7 @@ def test_a_stream_of_200_edits_traces_each_function_once():
     def respond(request, release):
         return jax.tree.map(lambda leaf: leaf[request - 1], stream)
 
-    with pytest.warns(UserWarning, match="nothing was deleted"):
-        dd.drive(jax.random.key(0), counted, respond, database, num_requests=200)
+    dd.drive(jax.random.key(0), counted, respond, database, num_requests=30)
 
 
 def test_adversary_view_is_the_releases_from_the_deletion_on():
@@ -568,38 +451,35 @@ def test_adversary_view_is_the_releases_from_the_deletion_on():
     transcript = dd.Transcript(releases, edits, jnp.zeros(3, bool), none, none, jnp.int32(0))
     np.testing.assert_array_equal(dd.adversary_view(transcript, 2), releases[2:])
     for request in (0, 4):
-        with pytest.raises(
-            dd.InputError, match=f"request = {request}; the transcript holds requests 1 to 3"
-        ):
+        with pytest.raises(dd.InputError, match="request"):
             dd.adversary_view(transcript, request)
+    assert [bool(interaction.replaces(transcript, i, 5)) for i in (1, 2, 4)] == [0, 1, 0]
 
 
-def test_bad_arguments_are_refused():
+@pytest.mark.parametrize(
+    ("word", "arguments"),
+    [
+        ("observe", {"num_requests": 2, "observe": (2,)}),
+        *(("observe", {"num_requests": 1, "observe": bad}) for bad in (0, None, (True,), (0.5,))),
+        ("observe", {"num_requests": 1, "observe": "0"}),
+        ("num_requests", {"num_requests": 2.5}),
+        ("num_requests", {"num_requests": -1}),
+    ],
+)
+def test_bad_arguments_are_refused(word, arguments):
     database = signed(5, 4)
-    requester = fixed_stream(blanking(database, [0]))
-    with pytest.raises(dd.InputError) as error:
-        dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=2, observe=(2,))
-    assert str(error.value) == (
-        "observe names release 2; a requester that makes 2 requests can be shown releases 0 to 1."
-    )
-    for observe in (0, None, (True,), (0.5,), "0"):
-        with pytest.raises(dd.InputError, match="give a sequence of release numbers"):
-            dd.interact(
-                jax.random.key(0), CURATOR, requester, database, num_requests=1, observe=observe
-            )
-    with pytest.raises(dd.InputError, match=r"num_requests = 2\.5 is not a whole number ≥ 0"):
-        dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=2.5)
-    with pytest.raises(dd.InputError, match="num_requests = -1 is not a whole number ≥ 0"):
-        dd.interact(jax.random.key(0), CURATOR, requester, database, num_requests=-1)
+    requester = fixed_stream(blanking(database, [0, 1]))
+    with pytest.raises(dd.InputError, match=word):
+        dd.interact(jax.random.key(0), CURATOR, requester, database, **arguments)
+
+
+def test_databases_without_rows_or_with_nan_are_refused():
+    database = signed(5, 4)
     empty = jax.tree.map(lambda leaf: leaf[:0], database)
-    with pytest.raises(dd.InputError, match="the database is empty; give at least one record"):
-        interaction.check_database(empty, CURATOR)
-    with pytest.raises(
-        dd.InputError, match=r"the database holds NaN or infinity in row 2 of \.label"
-    ):
-        interaction.check_database(
-            database._replace(label=database.label.at[2].set(jnp.nan)), CURATOR
-        )
+    nan = database._replace(label=database.label.at[2].set(jnp.nan))
+    for word, bad in {"empty": empty, "row 2": nan}.items():
+        with pytest.raises(dd.InputError, match=word):
+            interaction.check_database(bad, CURATOR)
 
 
 def test_a_secret_state_stays_with_the_curator():

@@ -1,6 +1,7 @@
 import jax
 import numpy as np
 
+import dd_jax as dd
 from dd_jax.keys import tagged
 
 PURPOSES = ["start", "step", "learn", "publish", "request", "requester", "delete", "present"]
@@ -18,3 +19,9 @@ def test_a_purpose_never_meets_a_counter_or_a_split():
     tags = {words(tagged(key, purpose)) for purpose in PURPOSES}
     assert len(tags) == len(PURPOSES)
     assert not counters & tags
+
+
+def test_secret_keys_differ():
+    one, other = dd.secret_key(), dd.secret_key()
+    assert words(one) != words(other)
+    assert jax.random.normal(one).shape == ()

@@ -36,14 +36,14 @@ def test_step_is_the_update_of_the_algorithm(setting):
 
 
 def test_one_long_run_passes_through_every_shorter_one(setting):
-    path = noisy_gd.trajectory(
-        jax.random.key(1), setting[1], setting[2], setting[0], num_steps=7, **RUN
-    )
-    for steps in (1, 4, 7):
-        end = noisy_gd.run(
-            jax.random.key(1), setting[1], setting[2], setting[0], num_steps=steps, **RUN
-        )
+    problem, params, database = setting
+    key = jax.random.key(1)
+    path = noisy_gd.trajectory(key, params, database, problem, num_steps=7, **RUN)
+    for steps in (1, np.int64(4), jnp.int32(7)):
+        end = noisy_gd.run(key, params, database, problem, num_steps=steps, **RUN)
         np.testing.assert_allclose(path[steps - 1], end, rtol=1e-6)
+    same = noisy_gd.run(key, params, database, problem, num_steps=0, **RUN)
+    np.testing.assert_array_equal(same, params)
 
 
 def test_a_run_can_be_continued(setting):
@@ -61,34 +61,16 @@ def test_a_run_can_be_continued(setting):
     np.testing.assert_allclose(counted(2, 4), whole, rtol=1e-6)
 
 
-@pytest.mark.parametrize("steps", [np.int64(3), np.array(3), jnp.int32(3)])
-def test_a_known_number_of_steps_may_be_an_array(setting, steps):
+def test_steps_that_cannot_be_run_are_refused(setting):
     problem, params, database = setting
-    ends = [
-        noisy_gd.run(jax.random.key(2), params, database, problem, num_steps=number, **RUN)
-        for number in (3, steps)
-    ]
-    np.testing.assert_array_equal(*ends)
-    path = noisy_gd.trajectory(jax.random.key(2), params, database, problem, num_steps=steps, **RUN)
-    assert path.shape == (3, 4)
 
+    def models(num_steps, form=noisy_gd.trajectory):
+        return form(jax.random.key(2), params, database, problem, num_steps=num_steps, **RUN)
 
-def test_a_trajectory_has_a_known_number_of_models(setting):
-    problem, params, database = setting
-    with pytest.raises(dd.InputError, match="num_steps is traced"):
-        jax.jit(
-            lambda steps: noisy_gd.trajectory(
-                jax.random.key(2), params, database, problem, num_steps=steps, **RUN
-            )
-        )(3)
-
-
-def test_no_steps_change_nothing_and_negative_steps_are_refused(setting):
-    problem, params, database = setting
-    same = noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=0, **RUN)
-    np.testing.assert_array_equal(same, params)
-    with pytest.raises(dd.InputError, match="num_steps = -1 is not a whole number ≥ 0"):
-        noisy_gd.run(jax.random.key(0), params, database, problem, num_steps=-1, **RUN)
+    assert models(np.array(3)).shape == (3, 4)
+    for attempt in (lambda: jax.jit(models)(3), lambda: models(-1, noisy_gd.run)):
+        with pytest.raises(dd.InputError, match="num_steps"):
+            attempt()
 
 
 def test_different_steps_and_seeds_draw_different_noise(setting):
@@ -99,7 +81,7 @@ def test_different_steps_and_seeds_draw_different_noise(setting):
     assert len(np.unique(np.round(increments, 6))) == 12
 
 
-@pytest.mark.parametrize("name", ["logistic", "softmax", "network-intercept"])
+@pytest.mark.parametrize("name", ["logistic", "network-intercept"])
 def test_optax_form_equals_run(name):
     case = CATALOGUE[name]
     database = case.make(40, 3, 0, jnp.float32)
@@ -122,7 +104,7 @@ def test_optax_form_equals_run(name):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), params, expected
     )
-    with pytest.raises(dd.InputError, match=r"call update\(updates, state, params\)"):
+    with pytest.raises(dd.InputError, match="params"):
         transform.update(params, state)
 
 
@@ -147,12 +129,9 @@ def test_mechanism_learns_from_the_gaussian_start_and_deletes_from_the_last_mode
 
 
 def test_a_mechanism_refuses_a_plan_for_another_problem(setting):
-    with pytest.raises(dd.InputError, match="plan again for the problem that is run"):
+    """Traced numbers may be any: without this a vmapped λ would run under one λ's certificate."""
+    with pytest.raises(dd.InputError, match="plan again"):
         noisy_gd.mechanism(setting[0], planned())
-
-
-def test_a_mechanism_refuses_a_plan_for_a_problem_that_it_cannot_know():
-    """Traced numbers may be any; without this a vmapped λ would run under one λ's certificate."""
     with pytest.raises(dd.InputError, match="traced"):
         jax.vmap(lambda l2: noisy_gd.mechanism(dd.Problem(LOSS, l2), planned()) and l2)(
             jnp.array([0.1, 0.2])
@@ -167,23 +146,29 @@ def planned(n=60, dim=4, **more):
     return dd.plan_convex(PLANNED, n=n, dim=dim, order=2, eps_dp=1.0, eps_dd=0.5, **more)
 
 
-def test_a_plan_serves_only_the_sizes_it_was_made_for(setting):
-    _, _, database = setting
-    cases = [
-        (planned(n=100_000), "n = 100000"),
-        (planned(dim=7), "dim = 7"),
-        (planned(dtype="float64"), "float64"),
-    ]
+PLANS = {
+    "n = 100000": {"n": 100_000},
+    "dim = 7": {"dim": 7},
+    "float64": {"dtype": "float64"},
+}
+
+
+@pytest.mark.parametrize("word", PLANS)
+def test_a_plan_serves_only_the_sizes_it_was_made_for(setting, word):
+    database = setting[2]
     edit = dd.deletion(LOSS, database, [0])
-    for plan, message in cases:
-        mechanism = noisy_gd.mechanism(PLANNED, plan)
-        with pytest.raises(dd.InputError, match=message):
-            jax.jit(mechanism.learn)(jax.random.key(0), database)
-        with pytest.raises(dd.InputError, match=message):
-            jax.jit(deleting(mechanism))(jax.random.key(0), database, edit, jnp.zeros(4))
+    curator = noisy_gd.mechanism(PLANNED, planned(**PLANS[word]))
+    with pytest.raises(dd.InputError, match=word):
+        jax.jit(curator.learn)(jax.random.key(0), database)
+    with pytest.raises(dd.InputError, match=word):
+        jax.jit(deleting(curator))(jax.random.key(0), database, edit, jnp.zeros(4))
+
+
+def test_a_plan_serves_no_longer_edits_than_it_was_made_for(setting):
     delete = deleting(noisy_gd.mechanism(PLANNED, planned()))
+    edit = dd.deletion(LOSS, setting[2], [0, 1])
     with pytest.raises(dd.InputError, match="edits_per_request=2"):
-        delete(jax.random.key(0), database, dd.deletion(LOSS, database, [0, 1]), jnp.zeros(4))
+        delete(jax.random.key(0), setting[2], edit, jnp.zeros(4))
 
 
 def test_what_is_published_is_rounded_and_what_is_kept_is_not(setting):
@@ -207,25 +192,23 @@ def test_what_is_published_is_rounded_and_what_is_kept_is_not(setting):
 @pytest.mark.parametrize("noise", [1e-60, 1e60])
 def test_noise_that_single_precision_cannot_hold_is_refused(setting, noise):
     mechanism = noisy_gd.mechanism(PLANNED, Schedule(0.5, noise, 1.0, 1, 1))
-    with pytest.raises(dd.InputError, match="beyond the range of float32"):
+    with pytest.raises(dd.InputError, match="float32"):
         mechanism.learn(jax.random.key(0), setting[2])
 
 
-BAD_SCHEDULES = [
-    (Schedule(-1.0, 1.0, 1.0, 1, 1), "step_size = -1.0 is not a positive finite number"),
-    (
-        Schedule(1.0, -1.0, 1.0, 1, 1),
-        "noise_variance = -1.0 is not a finite number ≥ 0",
-    ),
-    (Schedule(1.0, 1.0, float("nan"), 1, 1), "init_variance = nan is not a finite number ≥ 0"),
-    (Schedule(1.0, 1.0, 1.0, 2.5, 1), "learn_steps = 2.5 is not a whole number ≥ 0"),
-    (Schedule(1.0, 1.0, 1.0, 1, -1), "delete_steps = -1 is not a whole number ≥ 0"),
-]
+BAD_SCHEDULES = {
+    "step_size": -1.0,
+    "noise_variance": -1.0,
+    "init_variance": float("nan"),
+    "learn_steps": 2.5,
+    "delete_steps": -1,
+}
 
 
-@pytest.mark.parametrize(("schedule", "message"), BAD_SCHEDULES)
-def test_schedules_that_cannot_be_run_are_refused(schedule, message):
-    with pytest.raises(dd.InputError, match=message):
+@pytest.mark.parametrize("name", BAD_SCHEDULES)
+def test_schedules_that_cannot_be_run_are_refused(name):
+    schedule = Schedule(1.0, 1.0, 1.0, 1, 1)._replace(**{name: BAD_SCHEDULES[name]})
+    with pytest.raises(dd.InputError, match=name):
         noisy_gd.mechanism(PLANNED, schedule)
 
 
@@ -258,12 +241,6 @@ def test_leaves_of_a_model_draw_independent_noise():
     assert abs(correlation) < 4.5 / np.sqrt(4000)
 
 
-def test_secret_keys_differ():
-    one, other = dd.secret_key(), dd.secret_key()
-    assert not jnp.array_equal(jax.random.key_data(one), jax.random.key_data(other))
-    assert jax.random.normal(one).shape == ()
-
-
 def test_a_sweep_traces_each_function_once(setting):
     problem, params, database = setting
 
@@ -281,11 +258,11 @@ def test_a_sweep_traces_each_function_once(setting):
         )
 
     ends = set()
-    for i in range(50):
+    for i in range(10):
         swept = dd.Problem(problem.loss, 0.1, 0.1 + 0.01 * i)
         end = run(jax.random.key(0), swept, 0.01 * (i + 1), 1e-3 * (i + 1), num_steps=2)
         ends.add(float(end[0]))
-    assert len(ends) == 50
+    assert len(ends) == 10
 
 
 # --- Exact laws: learn, then 20 edits, 20,000 seeds -----------------------------------------------

@@ -2,8 +2,8 @@
 
 `find("median").run(key, step=6)` plays one attack. Each is a mechanism or a requester, an adversary
 that sees post-deletion releases only (`dd_jax.attacks.game`), the claims it tests, and an estimate
-over seeds with an exact interval (`dd_jax.intervals`). Importing this package does not
-import JAX: an attack's file is imported when the attack is asked for.
+over seeds with an exact interval (`dd_jax.intervals`). Importing this package does not import JAX:
+an attack's file is imported when the attack is first used.
 """
 
 import importlib
@@ -57,7 +57,7 @@ def find(name: str) -> Attack:
     """The attack of that name.
 
     Raises:
-        InputError: there is none.
+        InputError: no attack has this name.
     """
     if name not in _PLACES:
         raise InputError(f"no attack {name!r}; choose one of {', '.join(sorted(ATTACKS))}.")

@@ -1,13 +1,14 @@
-"""All adversaries turned on Noisy-GD: none may beat its certificate, and with less noise one must.
+"""All adversaries against Noisy-GD: none may beat its certificate, and with less noise one must.
 
-Over conditions κ, budgets ε_dp and ε_dd, releases seen p and rows per request r: the median's
-requester, the one of `thm:dp_necessary`, the recoding one, a group that leaves as in re-encoding, a
-likelihood-ratio and a shadow-model membership attack on the deleted record, each held to the
-certified advantage 2Φ(μ/2) - 1.
+The attacks vary the condition number κ, the budgets ε_dp and ε_dd, the number p of releases that
+the requester sees and the number r of rows per request. There are six of them: the requesters of
+the median attack, of the theorem that privacy is necessary (`thm:dp_necessary`), of recoding and of
+re-encoding, a likelihood-ratio test and a shadow-model test. Each advantage is compared with the
+certified one, 2Φ(μ/2) - 1.
 
-Two families of problems, one with a closed form and one without: the linear loss in one dimension,
-where the sign of a release is the likelihood-ratio test, and logistic regression in the plane,
-where an adversary learns a test from shadow runs of her own.
+One family of problems has a closed form: the linear loss in one dimension, where the sign of a
+release is the likelihood-ratio test. The other has none: logistic regression in the plane, where
+the adversary learns a test from shadow runs of her own.
 """
 
 import functools
@@ -70,7 +71,7 @@ class NoisyGDSettings(RenyiSettings):
     n: int = number(20, checks.whole, least=5, most=MOST_RECORDS)
 
 
-# The battlefield: what is learned, which requesters, what the adversary is shown.
+# The games: what is learned, what the requesters do, what the adversary sees.
 
 
 class Family(NamedTuple):
@@ -96,7 +97,7 @@ class Family(NamedTuple):
 
 
 def _linear() -> Family:
-    """-⟨θ, x⟩ with λ = 1: the other rows are zero, so releases of the two worlds are mirrored."""
+    """-⟨θ, x⟩ with λ = 1: the other rows are zero, so the two worlds are mirror images."""
 
     def encode(weights):
         return weights[:, None]
@@ -131,7 +132,7 @@ FAMILIES = {"linear": _linear(), "logistic": _logistic()}
 
 
 class Memory(NamedTuple):
-    """⟨φ, x⟩ of the first release, its sum over the releases seen, and a random row to begin at."""
+    """⟨φ, x⟩ of the first release, its sum over the releases seen, and a random first row."""
 
     first: Array
     total: Array
@@ -141,17 +142,17 @@ class Memory(NamedTuple):
 def requester(family: Family, n: int, edits: int, deletion: int, strategy: Array) -> Requester:
     """Every request rewrites r of the other rows; request `deletion` blanks the target's row too.
 
-    COPY puts what φ_0 says of the target, as it is, into the rows from a random one on, as the
-    median's requester does. NECESSITY turns its sign into one row, as the proof of
-    `thm:dp_necessary` does. RECODING puts the sign of everything seen so far into all rows. GROUP
-    has two groups of rows, x and its opposite by turns: the one that φ_0 says the target belongs to
-    leaves (null records), the other is there. BLIND writes null records, whatever is shown to it.
-    `strategy` is traced: one compilation serves all.
+    COPY writes ⟨φ_0, x⟩ itself, scaled, into rows that begin at a random one, as the median's
+    requester does. NECESSITY writes its sign into one row, as the proof of `thm:dp_necessary` does.
+    RECODING writes the sign of the sum of all releases seen into all rows. GROUP has two groups of
+    rows, x (odd rows) and its opposite (even rows): the group of the target, judged by φ_0, leaves
+    (null records), and the other group is written. BLIND always writes null records. `strategy` is
+    traced, so that one compilation serves all.
     """
     direction = jnp.asarray(family.direction, jnp.float32)
 
     def init(key):
-        # Uniform but for 2^-32 n, and far quicker to compile than randint.
+        # Uniform up to an error of n/2^32, and much faster to compile than randint.
         begin = (jax.random.bits(key) % jnp.uint32(n - 1)).astype(jnp.int32)
         return Memory(jnp.float32(0), jnp.float32(0), begin)
 
@@ -188,7 +189,7 @@ def _weights(memory: Memory, rows: Array, n: int, strategy: Array) -> Array:
 
 
 class Moves(NamedTuple):
-    """The static part of a game: steps, releases shown (p of them), rows edited by a request."""
+    """The static part of a game: steps, the number p of releases shown, rows per request."""
 
     learn_steps: int
     delete_steps: int
@@ -205,7 +206,8 @@ class Moves(NamedTuple):
 def trial(name: str, moves: Moves) -> Callable[..., Outcome]:
     """One interaction, whose last request deletes the target.
 
-    All numbers and the strategy are traced, and a game is one function object: compiled once.
+    All numbers and the strategy are traced and the function object is cached, so that a game is
+    compiled once for all configurations that share its moves.
     """
     family, request = FAMILIES[name], moves.deletion
 
@@ -241,7 +243,7 @@ class Configuration(NamedTuple):
 
 
 def configurations(n: int) -> list[Configuration]:
-    """48 of them; those that differ in κ and ε_dp alone share their compiled games."""
+    """All 48 configurations; those that differ only in κ and ε_dp share their compiled games."""
     return [
         Configuration(k, eps_dp, eps_dp * (1 - 1 / k) ** (2 * steps), observed, edits or n - 1)
         for (observed, edits, steps), k, eps_dp in itertools.product(
@@ -279,7 +281,7 @@ def make_case(name: str, setting: Configuration, n: int, order: float) -> Case:
 
 
 def certified(case: Case, order: float) -> tuple[float, float]:
-    """The certified advantage (ε_dd + pε_dp), and the tightest one for exactly these requests."""
+    """The certified advantage, by ε_dd + pε_dp, and the tightest one for just these requests."""
     shown = tuple(range(case.moves.observed))
     found = case.plan.certificate(len(shown), case.moves.deletion, observed=shown)
     mu = renyi.gdp_from_linear_renyi(order, found.eps_dd_request)
@@ -300,7 +302,7 @@ def releases(key: Array, case: Case, strategy: int, seeds: int, noise: float = 1
 
 
 def sign_attack(pair: Pair, strategy: int, confidence: float) -> Estimate:
-    """Linear family: guess the target that the release points to, or leans away from (GROUP).
+    """Linear family: guess the target by the side of the release, or by the other side (GROUP).
 
     For a requester that sees nothing this is the likelihood-ratio test: the laws are mirrored
     Gaussians.
@@ -311,7 +313,7 @@ def sign_attack(pair: Pair, strategy: int, confidence: float) -> Estimate:
 
 
 def shadow_attack(pair: Pair, confidence: float) -> Estimate:
-    """A half-space learned from one half of the runs, the adversary's own, tested on the other."""
+    """A half-space fitted on one half of the runs (the adversary's own) and tested on the other."""
     half = len(pair.present) // 2
     event = midpoint_event(pair.present[:half], pair.absent[:half])
     ones, zeros = (int(event.happened(models[half:]).sum()) for models in pair)
@@ -330,7 +332,7 @@ def exact_likelihood_ratio(case: Case) -> float:
 
 
 class Scores(NamedTuple):
-    """One configuration: the advantage of every attack, and what is allowed."""
+    """One configuration: the advantage of every attack, and the bounds on it."""
 
     setting: Configuration
     estimates: dict[str, Estimate]
@@ -375,7 +377,7 @@ def score(
 
 
 def attack(key: Array, settings: NoisyGDSettings) -> AttackResult:
-    """Every attack in every configuration, and again with half the noise where it should show."""
+    """Every attack in every configuration, and a control with half of the noise."""
     n, seeds = settings.n, settings.seeds
     every = configurations(n)
     control = [one for one in every if one.observed == 1 and one.edits == n - 1]
@@ -450,7 +452,7 @@ def _findings(scores: list[Scores], weak: list[Scores]) -> tuple[Finding, ...]:
 
 ATTACK = Attack(
     "noisy-gd",
-    "all adversaries turned on Noisy-GD: none beats its certificate, at any p tried",
+    "all adversaries against Noisy-GD: none beats its certificate, at any p tried",
     Claim(
         "no adversary's advantage against a deleted record exceeds the certified 2Φ(μ/2) - 1",
         "dd_jax.plans.Plan.certificate, accountant optimal",

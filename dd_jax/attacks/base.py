@@ -1,4 +1,6 @@
-"""What an attack is and what it reports: settings, a result with findings, a picture. No JAX.
+"""What an attack is and what it reports: settings, a result with findings, a picture.
+
+This module does not import JAX.
 
 An attack's file ends in `ATTACK = Attack(...)`, and `dd_jax.attacks` names it in one line. Its
 `play(key, settings)` returns an `AttackResult`; the same key and settings give the same one.
@@ -28,7 +30,7 @@ def number(default: float, check: Callable[..., Any], **limits: float) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every attack is run with; an attack that needs more has a subclass with its defaults.
+    """What every attack is run with; an attack with further parameters has a subclass.
 
     Attributes:
         seeds: independent trials, in each arm where there are two.
@@ -70,7 +72,7 @@ class PlanSettings(RenyiSettings):
 
     @property
     def budgets(self) -> dict[str, Any]:
-        """What a planner is asked for, by its own names."""
+        """Order and budgets, as keyword arguments of a planner."""
         return {"order": self.order, "eps_dp": self.eps_dp, "eps_dd": self.eps_dd}
 
 
@@ -81,7 +83,8 @@ class AttackResult:
     Attributes:
         measure: what `estimate` estimates: "success probability" or "advantage".
         estimate: the point estimate, its exact interval, trials (per arm) and confidence.
-        bound: the number a claim puts on the measure; `bound_means` says which claim, which way.
+        bound: the limit that a claim sets to the measure; `bound_means` says which claim it is, and
+            whether the limit is an upper or a lower one.
         findings: the claims tested.
         exact: the measure computed exactly, where it is known.
         rows: the measure along a parameter (requests, releases, variants), made with `row`.
@@ -164,7 +167,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Attack:
-    """A violation as a program.
+    """An attack: a program that tests a claim about deletion.
 
     Attributes:
         name: as the command line spells it.
@@ -202,7 +205,7 @@ class Attack:
         # The checked overrides have the names of fields, whose types are numbers.
         settings = self.settings(**overrides)  # pyright: ignore[reportArgumentType]
         result = self.play(key, settings)
-        # Its interval is one of several: together they have the confidence that was asked for.
+        # Its interval is one of several; the stated confidence holds for all of them together.
         estimate = result.estimate._replace(confidence=settings.confidence)
         return replace(result, attack=self.name, estimate=estimate, parameters=asdict(settings))
 
@@ -223,7 +226,7 @@ def exact_law(
     Args:
         what: the claim in words.
         source: the function that computes the values.
-        rows: of `row`, with simultaneous intervals; those without an exact value are left out.
+        rows: made with `row`, with simultaneous intervals; rows without an exact value are ignored.
         rounding: numerical error allowed in the computed values.
     """
     known = [each for each in rows if each["exact"] is not None]

@@ -1,13 +1,14 @@
-"""The convex certificate of a clipped loss that is no single-index GLM, refuted (erratum E1).
+"""The convex certificate of a clipped loss that is not a single-index GLM, refuted (erratum E1).
 
 Two kinds of convex quadratic records, mirror images with one stiff axis each, are clipped at L = 1.
-Clipped, their fields bend each other's way: averaged, the curvature along their axis of symmetry is
-negative, and the regulariser λ only just makes up for it. Along that axis nothing contracts, so a
-record moves the model at every step and is never forgotten, where the paper's remark on clipping
-(`lem:clipping_retains_convexity`) lets `thm:unlearning_accuracy_convex` certify ε_dp and ε_dd.
+The mean of their clipped gradients has a negative curvature along the axis of symmetry, and the
+regulariser λ is just large enough to cancel it. Nothing contracts along that axis, so a record
+moves the model at every step and is never forgotten. The paper's lemma on clipping
+(`lem:clipping_retains_convexity`) would let its convex trade-off theorem
+(`thm:unlearning_accuracy_convex`) certify ε_dp and ε_dd for this problem.
 
-There are n records but few distinct ones, so a row here stands for `count` equal records: the mean
-of clipped gradients, and with it the law of every model, is the same as with n rows.
+There are n records but few distinct ones, so a row here stands for `count` equal records. The mean
+of clipped gradients is the same as with n rows, and so is the law of every model.
 """
 
 import functools
@@ -50,7 +51,7 @@ LEARNED, DELETED = "after learning", "after deletion"
 
 @dataclass(frozen=True, kw_only=True)
 class ClippingSettings(RenyiSettings):
-    """n records, among which float32 must tell one; half of the seeds fit the test."""
+    """n records, few enough for float32 to resolve one; half of the seeds fit the test."""
 
     seeds: int = number(4_000, checks.whole, least=FEWEST_SAMPLES)
     confidence: float = 1 - 1e-6
@@ -89,7 +90,7 @@ def _null(database):
 def _sum_of_gradients(params, rows, clip_norm, weight):
     """(m/n) Σ count · clip(Hθ + g) over m rows: divided by m, the mean over n records."""
     if weight is not None:
-        raise InputError("these records carry counts of their own; give them as plain rows.")
+        raise InputError("these records already have counts; give them as plain rows.")
     gradients = rows.curvature @ params + rows.slope
     norms = jnp.sqrt(jnp.sum(gradients**2, axis=-1))
     clip = jnp.asarray(clip_norm, norms.dtype)
@@ -115,7 +116,7 @@ class Shape(NamedTuple):
 
 
 def shape(*, single_index: bool) -> Shape:
-    """The counterexample, or its single-index twin: the same stiff axes, g along them, no rest.
+    """The counterexample, or its single-index twin: curvature and slope on the stiff axes only.
 
     With u = g/‖g‖ the clipped field's Jacobian is (1/‖g‖)(I - uuᵀ)H; e is the eigenvector of its
     symmetric part with the most negative eigenvalue, for the first kind, and the second kind is the
@@ -191,7 +192,7 @@ def measure(key: Array, case: Problem, plan: Plan, order, seeds: int, confidence
 def linearised_renyi(plan: Plan, order: float, delete_steps: int) -> float:
     """R_q = qΔ²/(2 Var) to first order at θ = 0, where the field along e is flat.
 
-    Δ = 2ηK_L/n, Var = v₀ + 2ησ²(K_L + K_U): both grow without end, and so does R_q.
+    With Δ = 2ηK_L/n and Var = v₀ + 2ησ²(K_L + K_U): both grow without limit, and so does R_q.
     """
     shift = 2 * plan.step_size * plan.learn_steps / plan.n
     steps = plan.learn_steps + delete_steps
@@ -212,7 +213,7 @@ def attack(key: Array, settings: ClippingSettings) -> AttackResult:
     """Both clipped problems under the settings of the paper's theorem, and what samples refute."""
     n, order = settings.n, settings.order
     skew, twin = (problem(single_index=single_index) for single_index in (False, True))
-    # Both problems have the same λ, β and L, and the theorem knows nothing else of them.
+    # Both problems have the same λ, β and L, which are all that the theorem depends on.
     plan = plan_convex(
         twin, n=n, dim=DIMENSION, order=order, eps_dp=EPS_DP, eps_dd=EPS_DD, accountant="paper"
     )
@@ -223,7 +224,7 @@ def attack(key: Array, settings: ClippingSettings) -> AttackResult:
         measure(part, case, plan, order, settings.seeds, each)
         for part, case in zip(keys, (skew, twin), strict=True)
     )
-    skew_rows, twin_rows = _rows("no GLM", broken, stated), _rows("GLM", sound, tight)
+    skew_rows, twin_rows = _rows("not a GLM", broken, stated), _rows("GLM", sound, tight)
     return AttackResult(
         measure="advantage",
         estimate=broken[DELETED].advantage,
@@ -287,7 +288,7 @@ def _finding(claim: Claim, rows: list[dict]) -> Finding:
 
 ATTACK = Attack(
     "clipping",
-    "a clipped convex loss that is no GLM is never forgotten, whatever its certificate says",
+    "a clipped convex loss that is not a GLM is never forgotten, in spite of its certificate",
     Claim(
         "gradient clipping keeps convexity, so thm:unlearning_accuracy_convex certifies "
         "(q, ε_dp)-Rényi DP and (q, ε_dd)-data-deletion with any clipped convex loss",

@@ -1,13 +1,14 @@
-"""A release seen before the record came in is not free where closeness to a Gibbs law is certified.
+"""A release seen before a record is inserted is not free for a certificate about the Gibbs law.
 
-A non-convex plan certifies that a release is within ε_dd of the Gibbs law of the data that is left.
+A non-convex plan certifies that a release is within ε_dd of the Gibbs law of the remaining data.
 The proof follows the model from its start through edits that are fixed in advance. A requester that
-saw φ_0 and writes one bit of it into a row tells, with its edit, where the model started; a request
-takes few steps, so the model is still there long after. The record in question comes in later, and
-is deleted: nobody saw a release while it was there, and yet the release is far from the Gibbs law.
+saw φ_0 and writes one bit of it into a row shows, with this edit, where the model started. Each
+request takes few steps, so the model is still near that place after several requests. The record in
+question is inserted later and then deleted. Nobody saw a release while it was in the database, but
+the release after the deletion is far from the Gibbs law.
 
-What does hold is a statement about neighbouring runs: until the record comes in, both are the same.
-All laws are exact, by densities on a grid (`dd_jax.oracles.grid`), and runs confirm them.
+A statement about neighbouring runs does hold: they are the same until the record is inserted. All
+laws are exact, by densities on a grid (`dd_jax.oracles.grid`), and samples confirm them.
 """
 
 import functools
@@ -37,7 +38,7 @@ from dd_jax.plans.settings import internal_order
 from dd_jax.types import Edit, Labelled
 
 NOISE_VARIANCE = 2.0
-# The bit is φ_0 < CUT: rare enough to say much, common enough to be met.
+# The bit is φ_0 < CUT: rare enough to carry information, common enough to occur in samples.
 CUT = -1.54
 BIT, INSERTED, DELETED = 1, 2, 3  # what each request does
 FEWEST_RECORDS, MOST_RECORDS = 1_000, 1_000_000
@@ -47,7 +48,7 @@ SEEN, BLIND = "a bit of φ_0", "a coin"
 
 @dataclass(frozen=True, kw_only=True)
 class EarlySettings(PlanSettings):
-    """n records; of the seeds only those count whose bit is set."""
+    """n records; only the seeds whose bit is set are counted."""
 
     seeds: int = number(20_000, checks.whole, least=FEWEST_SEEDS)
     n: int = number(20_000, checks.whole, least=FEWEST_RECORDS, most=MOST_RECORDS)
@@ -68,7 +69,7 @@ def database(n: int):
 
 
 def requester(n: int, looks: Array) -> Requester:
-    """Request 1 writes the bit, request 2 brings the record (1, +1) in, request 3 deletes it.
+    """Request 1 writes the bit, request 2 inserts the record (1, +1), request 3 deletes it.
 
     The bit is the label of another row: +1 if φ_0 < CUT, else -1. A requester that does not look
     writes a fair coin.
@@ -94,13 +95,14 @@ def trial(key: Array, rows, looks: Array, *, problem: Problem, plan: Plan) -> tu
 
 
 class Exact(NamedTuple):
-    """Exact laws of the release after the deletion, given that the bit is set.
+    """Divergences and probabilities of the release after the deletion, given that the bit is set.
 
     Attributes:
         renyi: R_q to the Gibbs law of the data that is left.
         renyi_joint: R_q of (bit, release), where the comparator draws the bit by its own law.
         renyi_neighbours: R_q between the worlds in which the record was (1, +1) and (1, -1).
-        inside: P[release < CUT]. inside_gibbs: of the Gibbs law.
+        inside: P[release < CUT].
+        inside_gibbs: the same probability under the Gibbs law.
     """
 
     renyi: float
@@ -111,7 +113,11 @@ class Exact(NamedTuple):
 
 
 def exact(plan: Plan, *, looks: bool) -> Exact:
-    """By densities on a grid that has CUT in the middle of a cell."""
+    """The exact values, by densities on a grid.
+
+    The grid is placed so that CUT lies midway between two of its points: then a point is either
+    below CUT or above it, and the sum over the points below has no half cell to account for.
+    """
     l2, n, order = plan.problem.l2, plan.n, internal_order(plan)
     numbers = (plan.step_size, plan.noise_variance)
     spacing = 0.4 * float(np.sqrt(2 * plan.step_size * plan.noise_variance))
@@ -186,7 +192,7 @@ def measure(key: Array, plan: Plan, problem: Problem, writes: str, seeds: int, c
 
 
 def certify(plan: Plan) -> Certificate:
-    """Our certificate for this history: in at request 2, out at request 3, φ_0 was seen."""
+    """Our certificate for this history: inserted by request 2, deleted by request 3, φ_0 seen."""
     return plan.certificate(request=DELETED, first_inserted=INSERTED, observed=(0,))
 
 
@@ -274,9 +280,9 @@ def _findings(seen: Measured, blind: Measured, rows, claimed: float, certificate
 
 ATTACK = Attack(
     "early-release",
-    "a bit of a release, seen before the record came in, stays in a non-convex model",
+    "a bit of a release, seen before the record was inserted, stays in a non-convex model",
     Claim(
-        "a release seen before the record came in costs a non-convex certificate nothing",
+        "a release seen before the record was inserted costs a non-convex certificate nothing",
         "ε_dd of thm:deletion_accuracy_nonconvex with p counted from the insertion",
         "control",
     ),

@@ -23,8 +23,8 @@ def judge(key: Array, adversary: Adversary, view: PostDeletionView) -> PyTree:
     """The adversary's answer; refuses to show it anything but a `PostDeletionView`."""
     if type(view) is not PostDeletionView:
         raise InputError(
-            f"an adversary is shown a PostDeletionView, not a {type(view).__name__}: "
-            f"it sees no transcript and no release from before the deletion."
+            f"an adversary sees a PostDeletionView, not a {type(view).__name__}; cut one from the "
+            f"transcript with PostDeletionView.cut(transcript, request=i, row=j)."
         )
     return adversary(key, view)
 
@@ -36,7 +36,7 @@ def play(key: Array, stage: Stage, adversary: Adversary) -> Outcome:
 
 
 def first_release(key: Array, view: PostDeletionView) -> PyTree:
-    """The adversary that hands out φ_i as it is, for a rule that is applied on the host."""
+    """The adversary that answers with φ_i itself, for a rule that is applied on the host."""
     del key
     return view.first
 

@@ -1,9 +1,9 @@
 """Valid deletion that prior definitions reject (`sec:deletion_vs_unlearn`, incompleteness).
 
-Learning is a sum, A(𝒟) = Σ x. A curator that answers every request with one fixed model, or with
-one of two fixed outputs according to whether anything was asked for, depends on no record: after
-the deletion its law is the same for every database, ε = 0, whoever makes the requests. But it does
-not look like retraining, and one glance at a release tells them apart.
+Learning is a sum, A(𝒟) = Σ x. One curator answers every request with a fixed model; another has one
+fixed output for an empty request and another one for a deletion. Their answers do not depend on any
+record: after the deletion the law is the same for every database, so ε = 0 for every requester. But
+they do not look like retraining, and a single release tells them apart from it.
 """
 
 import functools
@@ -43,7 +43,7 @@ def learn(key: Array, database: Array) -> Array:
 
 
 def fixed_answers(if_empty: float = ANSWER) -> Mechanism:
-    """Ā answers `ANSWER` to every deletion, and `if_empty` to an empty request (S = ∅)."""
+    """The curator that answers `ANSWER` to every deletion and `if_empty` to an empty request."""
 
     def delete(key, before, edit, after, state):
         del key, before, state
@@ -53,7 +53,7 @@ def fixed_answers(if_empty: float = ANSWER) -> Mechanism:
 
 
 def draw_database(key: Array, n: int) -> Array:
-    """N records in [1, 2): their sum is never a fixed answer."""
+    """A database of n records in [1, 2), whose sum is never a fixed answer."""
     return jax.random.uniform(key, (n,), jnp.float32, 1.0, 2.0)
 
 

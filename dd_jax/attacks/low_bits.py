@@ -1,15 +1,15 @@
-"""The low bits of float32 releases tell everything where one step of noise is all there is.
+"""The low bits of float32 releases reveal a label where a request takes a single noisy step.
 
 Certificates are about real numbers. In float32 the noise of a step takes 2²³ values, so a release
-that follows another one by a single step (K_U = 1) has few values that one database can reach, and
-they are not those that its neighbour can. An observer who knows everything but the target's label
-counts, for each label, the draws that lead from one release to the next (`Step`), and reads the
-label. Published on a grid of 1/32 of the noise, every number stands for thousands of draws, and
-only what the certificate allows is left.
+that follows another one by a single step (K_U = 1) has few possible values under one database, and
+others under its neighbour. An observer who knows everything except the target's label counts, for
+each label, the draws that lead from one release to the next (`Step`), and so finds the label. On a
+publication grid of 1/32 of the noise, every number stands for thousands of draws, and the advantage
+is within the certificate.
 
 The same counting finds a deleted record in a database that keeps adding and subtracting it: the sum
-is right but for its rounding, and the rounding is the record's. With two or three steps between the
-releases, shown in one dimension, a little is left, unless on the grid.
+is right except for its rounding, and the rounding depends on the record. With two or three steps
+between releases, shown in one dimension, a small effect remains, but not on the grid.
 """
 
 import functools
@@ -46,16 +46,16 @@ LABELS = (-1.0, 1.0)
 OWN_RUNS = 32
 AS_IT_IS, ON_A_GRID = "as it is", "on a grid"
 STAYS, OVERLAY, SUBTRACTED = "stays", "deleted, overlay", "deleted, added and subtracted"
-# In one dimension a step keeps half of the model: the steps before the last still count.
+# In one dimension a step keeps half of the model, so that the steps before the last still matter.
 CONTRACTION = 0.5
-# First draws that are tried of the 2^(23(K-1)) there are, and those of `two_step_excess`.
+# How many of the 2^(23(K-1)) first draws are tried; stride and runs of `two_step_excess`.
 PATHS = 4096
 STRIDE, RUNS = 16, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowBitsSettings(PlanSettings):
-    """n records; releases that are seen of a deleted one."""
+    """n records; `releases`: transitions seen after a deletion."""
 
     seeds: int = 400
     n: int = number(100, checks.whole, least=10, most=10_000)
@@ -73,7 +73,7 @@ GRID_SHARE = 1 / 32
 
 @functools.cache
 def quantiles() -> np.ndarray:
-    """erf⁻¹(u) for every u that `jax.random.normal` can draw in float32, ascending, all likely.
+    """erf⁻¹(u) for every u that `jax.random.normal` can draw in float32, ascending, equally likely.
 
     The same operations as there: 23 random bits make a number of [1, 2), moved to (-1, 1).
     """
@@ -87,7 +87,7 @@ def quantiles() -> np.ndarray:
 
 
 class Step(NamedTuple):
-    """One step as the program computes it in float32; who knows θ and ∇ℒ can count its draws.
+    """One step as the program computes it in float32; an observer who knows θ and ∇ℒ counts draws.
 
     Attributes:
         step_size: η.
@@ -124,7 +124,7 @@ class Step(NamedTuple):
         return params + (factor * draw - eta * slope)
 
     def _place(self, before, slope, after) -> np.ndarray:
-        """Where in the table the draw is that real numbers would need to get to `after`."""
+        """The place in the table of the draw that leads to `after` in real numbers."""
         before, slope, after = (np.asarray(each, np.float64) for each in (before, slope, after))
         needed = after - before + float(self.step_size) * slope
         quantile = needed / (float(self.scale) * float(ROOT_TWO))
@@ -132,7 +132,8 @@ class Step(NamedTuple):
 
     def exact_counts(self, before, slope, after) -> np.ndarray:
         """How many draws take `before` to exactly `after`, per coordinate: 2²³ · likelihood."""
-        # Numbers that one value of `after` stands for, in draws; the drift's rounding on top.
+        # How many neighbouring draws can round to one value of `after`: two spacings of floats,
+        # counted in draws where they are densest, and four more for the rounding of the drift.
         ulp = np.spacing(max(np.abs(after).max(), np.abs(before).max(), float(self.scale)))
         reach = 4 + math.ceil(2 * float(ulp) * DRAWS / (math.sqrt(2 * math.pi) * float(self.scale)))
         middle = np.rint(self._place(before, slope, after)).astype(np.int64)
@@ -144,9 +145,10 @@ class Step(NamedTuple):
     def log_counts(self, before, slope, after, total: bool = False) -> np.ndarray:
         """Log of how many draws take `before` to `after` as published, per coordinate.
 
-        Numbers that are all on the grid stand for a cell each, in which the rounding of the step
-        itself is left aside. No draw counts as a hundredth of one, so that one odd coordinate
-        decides nothing. `total` adds the counts up before the logarithm is taken.
+        If all numbers are on the grid, each stands for a cell, and the rounding of the step itself
+        is ignored. A coordinate without any draw counts as a hundredth of a draw, so that a single
+        coordinate, mispredicted by a rounding, does not decide. `total` adds the counts up before
+        the logarithm is taken.
         """
         after = np.asarray(after)
         cells = after.astype(np.float64) / self.grid
@@ -160,9 +162,10 @@ class Step(NamedTuple):
         return np.log(np.maximum(np.sum(counts) if total else counts, 0.01))
 
     def calibrated(self, seen: "Seen") -> "Step":
-        """With the way of rounding that explains most of these steps, made in the first world.
+        """The same step with the way of rounding that explains most runs of the first world.
 
-        The observer runs the program on data of her own to learn how it was compiled.
+        XLA may fuse a product with a sum or merge constants; which it did is found by trying.
+        The observer runs the program on her own data to learn how it was compiled.
         """
         ways = itertools.product(("drift", "noise", "none"), (True, False))
         steps = [self._replace(fused=fused, merged=merged) for fused, merged in ways]
@@ -195,7 +198,7 @@ def _fused(left, right, added) -> np.ndarray:
 
 
 class Scene(NamedTuple):
-    """What everybody knows: the problem, the two databases that may be, and the plan."""
+    """What everybody knows: the problem, the two possible databases, and the plan."""
 
     problem: Problem
     worlds: tuple[PyTree, PyTree]
@@ -230,14 +233,14 @@ def make_scene(key: Array, settings: LowBitsSettings) -> Scene:
     features = jax.random.normal(feature_key, (plan.n, plan.dim))
     norms = jnp.sqrt(jnp.sum(features**2, axis=1, keepdims=True))
     label = jax.random.rademacher(label_key, (plan.n,), jnp.float32)
-    # A little inside the unit ball, so that rounding leaves nobody outside.
+    # A little inside the unit ball, so that rounding does not move a record outside of it.
     features = 0.999 * features / norms
     minus, plus = (Labelled(features, label.at[TARGET_ROW].set(side)) for side in LABELS)
     return Scene(problem, (minus, plus), plan)
 
 
 def line_scene(settings: LowBitsSettings, steps: int) -> Scene:
-    """One dimension, the same budgets, so many steps: the target is ±1, other rows are null.
+    """One dimension, the same budgets, K_U = `steps`: the target is ±1, other rows are null.
 
     The loss is linear, so that the exact law of real numbers is a Gaussian to compare with.
     """
@@ -264,7 +267,7 @@ class Seen(NamedTuple):
 
 
 def staying_trial(key: Array, database, worlds, *, scene: Scene, published: str) -> Seen:
-    """Somebody else is deleted, the target stays; the observer even knows the kept model before."""
+    """Another record is deleted, the target stays; the observer knows the kept model before it."""
     curator = scene.curator(published)
     learn_key, delete_key, publish_key = jax.random.split(key, 3)
     edit = deletion(scene.problem.loss, database, [OTHER_ROW])
@@ -314,9 +317,9 @@ def spy(problem: Problem, releases: Array) -> Mechanism:
 
 
 def kept_slope(problem: Problem, params: Array, database: Labelled) -> Array:
-    """∇ℒ without the target, of a database that still holds it: its own gradient is taken away.
+    """∇ℒ without the target, from a database that still holds it: its gradient is subtracted.
 
-    Right in real numbers; in float32 the two roundings of the target's gradient stay.
+    This is exact in real numbers; in float32 two roundings of the target's gradient remain.
     """
     row_of = jax.tree.map(lambda leaf: leaf[TARGET_ROW][None], database)
     null = null_records(problem.loss, database, 1)
@@ -327,7 +330,7 @@ def kept_slope(problem: Problem, params: Array, database: Labelled) -> Array:
 
 
 def kept_trial(key: Array, database, worlds, *, scene: Scene, releases: int) -> Seen:
-    """The control: the target is deleted, but the database goes on adding and subtracting it."""
+    """The control: the target is deleted, but the program still adds and subtracts its gradient."""
     learn_key, noise_key = jax.random.split(key)
     problem, plan = scene.problem, scene.plan
     eta = jnp.float32(plan.step_size)
@@ -376,9 +379,9 @@ def observe(key: Array, trial, scene: Scene, seeds: int) -> Scores:
     return minus, plus
 
 
-# More than one step, in one dimension. There are 2^(23K) ways from one release to the next: the
-# likelihood is the share of the first K - 1 draws, times the exact count of last draws, that end in
-# it. All 2²³ first draws can be tried for K = 2; a sample of them does for more runs or steps.
+# More than one step, in one dimension. There are 2^(23K) ways from one release to the next. The
+# likelihood is an average over the first K - 1 draws of the exact count of last draws that end in
+# the release. For K = 2 all 2²³ first draws can be tried; for more runs or steps, a sample of them.
 
 
 def line_slope(plan: Plan, params, world: int):
@@ -431,7 +434,7 @@ def observe_steps(key: Array, scene: Scene, seeds: int, published: str) -> Score
 
 
 def one_step_advantages(key: Array, settings: LowBitsSettings) -> dict[str, float]:
-    """What one step in one dimension shows to the best test, over all 2²³ draws: exact."""
+    """The best test's advantage after one step in one dimension, over all 2²³ draws: exact."""
     scene = line_scene(settings, 1)
     step, before = line_step(key, scene)
     slopes = [line_slope(scene.plan, before, world) for world in (0, 1)]
@@ -590,7 +593,7 @@ def _finding(claim: Claim, rows: Sequence[Mapping]) -> Finding:
 
 ATTACK = Attack(
     "low-bits",
-    "the last bits of float32 releases name a record, after one step of noise",
+    "the last bits of float32 releases reveal a label, after one step of noise",
     Claim(
         "a certificate about real numbers holds for float32 releases published as they are",
         "dd_jax.noisy_gd.Schedule, which has no certificate",

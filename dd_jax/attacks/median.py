@@ -1,8 +1,9 @@
-"""The median attack of `thm:adaptive_violation`: a release lives on in the rows it was copied to.
+"""The median attack: a release survives in the rows that it was copied to.
 
-A(𝒟) = median(𝒟) and deletion retrains, so unlearning is perfect, (0, 0) and adaptive. A requester
+This is the construction in the adaptive-violation theorem (`thm:adaptive_violation`). A(𝒟) =
+median(𝒟) and deletion retrains, so unlearning is perfect: (0, 0)-adaptive-unlearning. A requester
 that sees φ_0, the median itself, copies it into random rows before its owner deletes it at request
-i; the median of what is left is, most likely, still the deleted record.
+i. The median of the remaining records is then most likely still the deleted record.
 """
 
 import functools
@@ -32,14 +33,14 @@ MOST_RECORDS = 1_000_001
 
 @dataclass(frozen=True, kw_only=True)
 class MedianSettings(Settings):
-    """n records; the owner of the median deletes it at request i = `step`, at the latest."""
+    """n records; the owner of the median deletes it at a request i of 4 … `step`."""
 
     n: int = number(101, checks.whole, least=5, most=MOST_RECORDS)
     step: int = 12
 
     def __post_init__(self):
         super().__post_init__()
-        if self.n % 2 == 0:  # the median would be no record
+        if self.n % 2 == 0:  # the median would not be a record
             raise InputError(
                 f"n = {self.n}; give an odd number of records from 5 to {MOST_RECORDS}."
             )
@@ -57,7 +58,7 @@ def mechanism() -> Mechanism:
 
 
 def draw_database(key: Array, n: int) -> Array:
-    """N distinct whole numbers in increasing order, `GAP` apart and moved by a random amount.
+    """A database of n distinct whole numbers, in increasing order, `GAP` apart, randomly shifted.
 
     The requester picks rows at random, so the order of the rows does not matter.
     """
@@ -96,7 +97,7 @@ def trial(key: Array, step: Array, *, n: int, num_requests: int, observe: tuple 
     database, row = draw_database(draw_key, n), n // 2
     curious = requester(n, row, step)
     stage = Stage(mechanism(), curious, database, row, num_requests, num_requests, observe)
-    # Her guess: the deleted record is the one that was just released.
+    # The adversary guesses that the release is the deleted record.
     outcome = play(play_key, stage, first_release)
     return outcome._replace(answer=outcome.answer == database[row])
 

@@ -1,12 +1,14 @@
-"""`thm:dp_necessary`: a membership test of the learner becomes a database that outlives deletion.
+"""Why adaptive deletion needs privacy: the result of a test is written into the database.
 
-The requester runs Test on φ_0 and, row by row, turns the database into D̄ or D̄', as Test said; the
-target goes at request n. What the curator then releases tells D̄ from D̄' by Test̄, and so what Test
-said, and so the target: Adv(MI) = Adv(Test)·Adv(Test̄). The product needs P[Test̄(Ā(·, θ)) = 1] to
-be the same for every θ that deletion may start from (erratum E8). Shown on three curators with such
-tests: one retrains, which meets the condition; one remembers its model and leans against it, and
-Adv(MI) = 0 unless the requester writes the opposite; one leans against what was written, and then
-neither helps.
+This is the proof of the theorem that privacy is necessary (`thm:dp_necessary`), as a program. The
+requester runs Test on φ_0 and, row by row, turns the database into D̄ if Test said 1 and into D̄' if
+not; the target is deleted by request n. The adversary tells D̄ from D̄' with Test̄, which gives the
+answer of Test and with it the target: Adv(MI) = Adv(Test)·Adv(Test̄).
+
+The product needs P[Test̄(Ā(·, θ)) = 1] to be the same for every θ that deletion may start from
+(erratum E8). Three curators have such tests. "retrains" meets the condition. "remembers" keeps its
+model and subtracts its sign: Adv(MI) = 0, unless the requester writes the opposite. "tracks"
+subtracts the sign of what was written: Adv(MI) = 0 for both requesters.
 """
 
 import math
@@ -87,10 +89,11 @@ class Exact(NamedTuple):
 def exact(curator: str, n: int, scale: float) -> Exact:
     """With t = 1/(ns): Adv(Test) = 2Φ(t) - 1.
 
-    Retraining has P[Test̄ = 1 | D̄] = Φ(t) from every θ, and Adv(MI) = ±(2Φ(t) - 1)². The one that
-    remembers has Φ(t(1 - sign θ)): Φ(2t) - 1/2 = Adv(Test̄) from every θ, and yet Adv(MI) = 0
-    with the requester and -2·Adv(Test)·Adv(Test̄) with the swapped one. The one that tracks has the
-    same tests, but leans against what was written whoever wrote it: Adv(MI) = 0 with both.
+    "retrains": P[Test̄ = 1 | D̄] = Φ(t) from every θ, and Adv(MI) = ±(2Φ(t) - 1)².
+    "remembers": P[Test̄ = 1 | D̄] = Φ(t(1 - sign θ)). Adv(Test̄) = Φ(2t) - 1/2 from every θ, but
+    Adv(MI) = 0 with the requester and -2·Adv(Test)·Adv(Test̄) with the swapped one.
+    "tracks": the same tests, but what is subtracted follows what was written, so Adv(MI) = 0 with
+    both requesters.
     """
     lead = 1 / (n * scale)
     learner = 2 * _phi(lead) - 1
@@ -114,7 +117,8 @@ def positive(release: Array) -> Array:
 def requester(n: int, swapped: Array | bool = False) -> Requester:
     """Request i < n is ⟨i, D̄[i]⟩ if Test(φ_0) = 1 and ⟨i, D̄'[i]⟩ if not; request n deletes row n.
 
-    D̄ and D̄' are zero but for row 1, +1 and -1. `swapped` exchanges them; it may be traced.
+    D̄ and D̄' are zero except in row 1, which is +1 and -1. `swapped`, which may be traced,
+    exchanges them.
     """
     sides = jnp.where(swapped, 1, -1) * jnp.array([1, -1], jnp.float32)
 
@@ -140,7 +144,7 @@ def adversary(key: Array, view: PostDeletionView) -> Array:
 
 
 def learner_trial(key: Array, records: Array, scale: Array, curator: Array) -> Array:
-    """Test(A(𝒟)), by the analyst: an interaction without requests."""
+    """Test(A(𝒟)): an interaction without requests."""
     n = records.shape[0]
     curious = deletes_last(n)
     _, transcript = interact(key, mechanism(curator, n, scale), curious, records, num_requests=0)
@@ -173,7 +177,7 @@ class Measured(NamedTuple):
 
 
 def measure(key: Array, curator: str, n: int, scale, seeds: int, confidence: float) -> Measured:
-    """Play all the games of one curator; every interval has the given confidence of its own."""
+    """Play all games of one curator; each single interval has the given confidence."""
     learner_key, deleter_key, attack_key = jax.random.split(key, 3)
     numbers = (jnp.float32(scale), jnp.int32(CURATORS.index(curator)))
     target = _worlds(n, n - 1)
@@ -195,7 +199,7 @@ def measure(key: Array, curator: str, n: int, scale, seeds: int, confidence: flo
 
 
 def _worlds(n: int, place: int) -> tuple[Array, Edit]:
-    """Zero records but for +1 at one row, and the edit that makes it -1."""
+    """A database of zeros except for +1 in one row, and the edit that makes it -1."""
     records = jnp.zeros(n, jnp.float32).at[place].set(1)
     return records, replacement([place], -jnp.ones(1, jnp.float32))
 

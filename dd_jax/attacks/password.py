@@ -1,10 +1,10 @@
-"""The password mechanism: `thm:reduction` fails as stated (erratum E2).
+"""The password mechanism: the reduction theorem (`thm:reduction`) is false as stated (erratum E2).
 
 Learning ignores the data and releases a uniform password z out of M. A first request that carries z
 arms the curator, and an armed curator answers the next deletion with one bit of the deleted record.
 A requester that sees nothing guesses z with probability 1/M, so the non-adaptive ε_dd is tiny, and
-ε_dp = 0 for records that stay; a requester that sees one release arms it always. Nothing is kept
-secret: every state is released.
+ε_dp = 0 for records that stay. A requester that sees one release always arms the curator. Nothing
+is kept secret: every state is released.
 """
 
 import functools
@@ -40,7 +40,7 @@ class PasswordSettings(RenyiSettings):
 
 
 class Model(NamedTuple):
-    """What is released: a phase, and the password, the armed flag or the bit that goes with it."""
+    """What is released: a phase, and its value: the password, the armed flag or the bit."""
 
     phase: Int[Array, ""]
     value: Int[Array, ""]

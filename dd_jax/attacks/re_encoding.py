@@ -5,8 +5,9 @@ request deletion. Therefore, the representation of different groups in the unlea
 reveal the individual's affiliation, even when he is no longer part of the dataset" (`sec:intro`).
 
 The target's label y = ±1, its group, is a fair coin. A 1-adaptive requester reads it from φ_0, k
-members of that group leave, then the target is deleted; the adversary reads from φ_2 which group
-has left. Retraining hands the label over with probability 1; Noisy-GD within its certificate.
+members of that group leave, and then the target is deleted. The adversary reads from φ_2 which
+group has left. Retraining reveals the label with probability 1; Noisy-GD stays within its
+certificate.
 """
 
 import functools
@@ -58,9 +59,9 @@ class Scene(NamedTuple):
         database: the records; the target's label is drawn in each trial.
         groups: rows of the k members of group -1 (entry 0) and of group +1 (entry 1) who may leave.
         targets: rows of the possible targets, among everyone else.
-        alone: per target, the score ⟨a, θ⟩ of a model that never saw it: the requester's yardstick.
-        parted: per target, halfway between the leanings of the two models that retraining can end
-            with: the adversary's yardstick.
+        alone: per target, the score ⟨a, θ⟩ of a model that never saw it: the requester's threshold.
+        parted: per target, halfway between the `leaning` of the two models that retraining can end
+            with: the adversary's threshold.
     """
 
     database: Labelled
@@ -88,11 +89,11 @@ def _blank(database: Labelled, rows: Array) -> Edit:
 
 
 def leaning(params: Array, database: Labelled, groups: Array) -> Array:
-    """Loss over group -1 minus loss over group +1: how far the model leans to group +1.
+    """Loss over group -1 minus loss over group +1: large where the model favours group +1.
 
     When group g leaves, retraining ends at θ_g = argmin F - A_g, with F the objective of all who
     stay and A_g that group's part of it. Adding up what θ_{-1} and θ_{+1} minimise gives
-    (A_{+1} - A_{-1})(θ_{+1}) ≥ (A_{+1} - A_{-1})(θ_{-1}): the model leans away from those who left.
+    (A_{+1} - A_{-1})(θ_{+1}) ≥ (A_{+1} - A_{-1})(θ_{-1}): the model fits those who left worse.
     """
     losses = jax.vmap(logistic().value, in_axes=(None, 0))(params, database)
     minus, plus = jnp.sum(losses[groups], axis=1)
@@ -100,16 +101,16 @@ def leaning(params: Array, database: Labelled, groups: Array) -> Array:
 
 
 def build_scene(problem: Problem, database: Labelled, group: int) -> Scene:
-    """The first k rows of each label are the groups; yardsticks by exact minimisation."""
+    """The first k rows of each label are the groups; thresholds by exact minimisation."""
     label = np.asarray(database.label)
     groups = np.stack([np.flatnonzero(label == side)[:group] for side in (-1, 1)])
     targets = jnp.asarray(np.setdiff1d(np.arange(label.size), groups)[:MOST_TARGETS], jnp.int32)
     groups = jnp.asarray(groups, jnp.int32)
-    measure = jax.vmap(functools.partial(_yardsticks, problem, database, groups))
+    measure = jax.vmap(functools.partial(_thresholds, problem, database, groups))
     return Scene(database, groups, targets, *jax.jit(measure)(targets))
 
 
-def _yardsticks(problem, database, groups, target) -> tuple[Array, Array]:
+def _thresholds(problem, database, groups, target) -> tuple[Array, Array]:
     rest = without(database, target[None])
     alone = minimise(problem, rest).params @ database.features[target]
     ends = [minimise(problem, without(rest, rows)).params for rows in groups]
@@ -121,9 +122,9 @@ def requester(scene: Scene, pick: Array, looks: Array | bool = True) -> Requeste
     """The target's group leaves after φ_0 exposes it; then the target is deleted.
 
     A record with label +1 raises the model's score on it above that of a model that never saw it,
-    one with -1 lowers it (whatever the other records). A requester that does not look, or is shown
-    nothing, takes the score for 0: who leaves then depends on the records that stay alone. `looks`
-    may be traced: one compilation serves both.
+    one with -1 lowers it, for all values of the other records. A requester that does not look, or
+    is shown nothing, uses a score of 0: which group leaves then depends only on the other records.
+    `looks` may be traced, so that one compilation serves both.
     """
     target = scene.targets[pick]
     size = scene.groups.shape[1]
@@ -141,7 +142,7 @@ def requester(scene: Scene, pick: Array, looks: Array | bool = True) -> Requeste
 
 
 def adversary(key: Array, view: PostDeletionView, *, scene: Scene, pick: Array) -> Array:
-    """The target was of the group that the model leans away from."""
+    """The label of the group that the model fits worse: that group has left."""
     del key
     lean = leaning(view.first, scene.database, scene.groups)
     return jnp.where(lean < scene.parted[pick], 1.0, -1.0).astype(lean.dtype)
@@ -275,7 +276,7 @@ def _findings(rows) -> tuple[Finding, ...]:
 
 ATTACK = Attack(
     "re-encoding",
-    "an individual is exposed, its group leaves: retraining tells who the deleted one was",
+    "a record is exposed and its group leaves: retraining tells the deleted label",
     Claim(
         "retraining on the data that is left, perfect unlearning, hides the deleted record",
         "dfn:unlearning; sec:intro",

@@ -1,10 +1,10 @@
 """The recoding requester: it carries a deleted record past any number of deletion steps.
 
 Noisy-GD with the linear loss -⟨θ, x⟩ in one dimension, and a target x = ±1. The requester sees φ_0
-and recodes every other row to sign(φ_0); the target's owner deletes it in the same request. From
-then on the models sit at ±(n-1)/(nλ), on the side of φ_0, which was drawn with the target inside:
-what is left of the target is the divergence of two coins, Φ(μ/2) and Φ(-μ/2), however many steps
-follow (erratum E2). Against a record that stays the coin comes on top of ε_dp (erratum E9).
+and recodes every other row to sign(φ_0); the same request deletes the target. From then on the
+models are near ±(n-1)/(nλ), on the side of φ_0, which was drawn while the target was in the
+database. The divergence of two coins, Φ(μ/2) and Φ(-μ/2), remains after any number of deletion
+steps (erratum E2). For a record that stays, this divergence is added to ε_dp (erratum E9).
 """
 
 import functools
@@ -41,7 +41,7 @@ LEARN_STEPS = 100
 DELETED_SHARE = 0.01
 MOST_RELEASES = 64
 MOST_RECORDS = 1_000
-# Beyond it the sign of φ_0 is the target's in all but one of 10¹² runs, and the coin rounds to 1.
+# For larger ε the sign of φ_0 is wrong in fewer than one of 10¹² runs, and the coin rounds to 1.
 LARGEST_EPSILON = 100
 DELETED, STAYS = "is deleted", "stays"
 
@@ -59,7 +59,7 @@ class RecodingSettings(RenyiSettings):
 def make_plan(n: int, order: float, epsilon: float) -> Plan:
     """Noisy-GD for ε_dp = `epsilon` and ε_dd = ε_dp/100; η = 1/(10λ), so steps contract by 0.9.
 
-    Learning goes on until the target's trace is all that it can be (0.9¹⁰⁰ of it is missing).
+    Learning takes 100 steps, after which the target's effect is complete up to a factor 1 - 0.9¹⁰⁰.
     """
     problem = Problem(losses.linear(feature_norm=LIPSCHITZ), L2)
     plan = plan_convex(
@@ -110,7 +110,7 @@ class Law(NamedTuple):
         return float(stats.norm.cdf(self.mean / math.sqrt(self.variance)))
 
     def staying_test(self) -> list[tuple[float, float]]:
-        """Where the coin and the model's place around ±push together speak for +1.
+        """Where the coin and the model's distance from ±push together favour +1.
 
         The log-likelihood ratio is ±log(p/(1-p)) + 2·offset·(release ∓ push)/fresh.
         """
@@ -159,7 +159,7 @@ def trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) 
 
 
 def staying_trial(key: Array, records: Array, schedule, *, steps: tuple, releases: int) -> Outcome:
-    """The target stays; its observer sees the last release alone."""
+    """The target stays; its observer sees only the last release."""
     curator = mechanism(Problem(losses.linear(), L2), Schedule(*schedule, *steps))
     curious = requester(records.shape[0], deletes=False)
     last = (releases,)
@@ -241,7 +241,7 @@ def bounds(plan: Plan, order: float) -> Bounds:
 
 
 def attack(key: Array, settings: RecodingSettings) -> AttackResult:
-    """What a 1-adaptive requester leaves of a deleted record, and adds to one that stays."""
+    """What a 1-adaptive requester reveals of a deleted record and of a record that stays."""
     order, epsilon = settings.order, settings.epsilon
     plan = make_plan(settings.n, order, epsilon)
     measured = measure(key, plan, settings)

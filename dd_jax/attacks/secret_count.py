@@ -1,9 +1,10 @@
-"""The secret count of `thm:unlrn_vs_forget`, as stated and repaired (erratum E6).
+"""The secret count of the secret-state theorem (`thm:unlrn_vs_forget`): as stated, and repaired.
 
-A curator releases a count with Laplace noise, (ε, 0)-close to retraining at every release, and
-keeps a secret tally of deleted records that every release carries a little of. As stated, a record
-deleted at request i shifts release j by 1/j; Σ 1/j² is finite, so the best test never gets far.
-Repaired, the shift is 2^{-i} in every release, and averaging reveals the record.
+A curator releases a count with Laplace noise, (ε, 0)-close to retraining at every release. It keeps
+a secret tally of deleted records, and every release contains a small part of it. As stated, a
+record deleted at request i shifts release j by 1/j; Σ 1/j² is finite, so the advantage of the best
+test stays bounded (erratum E6). Repaired, the shift is 2^{-i} in every release, and averaging
+reveals the record.
 """
 
 import functools
@@ -32,14 +33,15 @@ CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 6_000, 10_000, 30_000)
 ROUNDING = 1e-4
 MOST_RECORDS = 1_000
 MOST_RELEASES = 100_000
-# Releases are float32: beyond this range their rounding drowns the noise or the shift.
+# Releases are float32: outside this range rounding is larger than the noise or the shift.
 SMALLEST_EPSILON, LARGEST_EPSILON = 0.001, 1_000
 # The largest draw of a float32 Laplace variable, log 2^24.
 LARGEST_NOISE = 17.0
 MOST_RELEASES_AT_ONCE = 4_000_000
 LAST_STEP = 12
-# Terms of the series: enough for an error below 1e-4 where Λ has atoms (few releases), less work
-# where it has next to none (many).
+# Terms of the series in `optimal_advantage`. With few releases Λ has atoms and the series converges
+# slowly: 50,000 terms keep the error below 1e-4. With many releases the atoms are negligible and
+# fewer terms are enough; WORK limits terms times releases.
 MOST_TERMS = 50_000
 FEWEST_TERMS = 1_000
 WORK = 4_000_000
@@ -128,7 +130,7 @@ def replay(variant: str, worlds: Array, stream: Requester, num_requests: int):
     )
 
     def replay_one(records):
-        key = jax.random.key(0)  # without noise nothing is drawn from it
+        key = jax.random.key(0)  # not used: this mechanism draws no noise
         _, transcript = interact(key, exposed, stream, records, num_requests=num_requests)
         return transcript.releases
 
@@ -223,8 +225,8 @@ def known_shifts(variant: str, step: int, releases: int) -> np.ndarray:
 def optimal_advantage(shifts) -> float:
     """Total variation between Π Lap(0, 1) and Π Lap(u_j, 1), u_j = ε · shift_j: the best test.
 
-    By symmetry it asks for the sign of the log-likelihood ratio Λ = Σ_j (|z_j| - |z_j - u_j|), and
-    its advantage is P₀[Λ < 0] - P₀[Λ > 0] = -E₀[sign Λ]. Host-side, float64.
+    By symmetry the best test is the sign of the log-likelihood ratio Λ = Σ_j (|z_j| - |z_j - u_j|),
+    and its advantage is P₀[Λ < 0] - P₀[Λ > 0] = -E₀[sign Λ]. Host-side, float64.
     |Λ| ≤ S = Σ u_j, and on that range sign is a square wave of period 4S, so its Fourier series
     gives E₀[sign Λ] = (4/π) Σ_{k odd} Im χ(kπ/(2S)) / k with χ the characteristic function of Λ, a
     product of closed forms. One release gives 1 - e^{-u/2}.

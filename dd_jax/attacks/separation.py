@@ -2,8 +2,8 @@
 
 For any event E, data processing gives R_q(P ‖ Q) ≥ r_q(P(E) ‖ Q(E)), the divergence of two coins;
 it grows with P(E) and falls with Q(E) while P(E) > Q(E), so exact limits of the two probabilities
-give a limit of the divergence. The event must not be chosen on the data that it is judged by: fit a
-direction and a threshold on one half and test on the other. Host-side, no JAX.
+give a limit of the divergence. The event must not be chosen on the data that it is tested on: a
+direction and a threshold are fitted on one half and tested on the other. Host-side, no JAX.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ FEWEST_SAMPLES = 4
 
 
 def renyi_lower_bound(order: float, hits_present, hits_absent, trials: int, confidence: float):
-    """A number that R_q(present ‖ absent) is at least, with the stated confidence.
+    """A lower bound of R_q(present ‖ absent), with the stated confidence.
 
     Args:
         order: q > 1.
@@ -36,7 +36,7 @@ def renyi_lower_bound(order: float, hits_present, hits_absent, trials: int, conf
 
 
 class Event(NamedTuple):
-    """{θ: ⟨direction, θ⟩ > threshold}, fitted on samples of their own."""
+    """{θ: ⟨direction, θ⟩ > threshold}; fit it on samples that it is not tested on."""
 
     direction: np.ndarray
     threshold: float

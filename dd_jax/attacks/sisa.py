@@ -1,9 +1,10 @@
 """The adaptive attack of Gupta et al. (2021) on SISA's shards (`subsec:gupta_compare`).
 
-A model is surest of the records that it was trained on, so all shard models together tell who was
-dealt where. Users whose surest model is in the first half leave; the first half's shards are then
-drained and its models poorer, which a fresh deal would not show. Retraining is symmetric in the
-shards: its rate is exactly 1/2. Noise inside each shard hides the deal, at a price in accuracy.
+A model is most certain about the records that it was trained on, so all shard models together show
+which shard a record was dealt to. Users whose most certain model is in the first half leave. The
+shards of the first half are then smaller and their models less accurate, which a fresh deal would
+not show. Retraining is symmetric in the shards: its rate is exactly 1/2. Noise inside each shard
+hides the deal and costs accuracy.
 """
 
 import functools
@@ -52,7 +53,7 @@ class ShardSettings(Settings):
 
 
 class Reading(NamedTuple):
-    """The indicator, and the accuracy of the majority vote for the reader of the table."""
+    """The indicator, and the accuracy of the majority vote, which is reported beside it."""
 
     drained: Bool[Array, ""]
     accuracy: Float[Array, ""]
@@ -93,7 +94,7 @@ def fresh_deal(plain: Mechanism) -> Mechanism:
 
 
 def requester(database: Labelled, looks: Array | bool = True) -> Requester:
-    """Every user whose surest model (on her own label) is in the first half of the shards leaves.
+    """Users leave whose most certain model (of their own label) is in the first half of the shards.
 
     All leave in one request; the target, row 0, leaves with them in any case. Rows that stay are
     named by a number out of range, which the curator drops. Users who do not look, or are shown
@@ -200,7 +201,7 @@ def _play(key: Array, case: Case, seeds: int, confidence: float) -> tuple[Estima
 def _findings(rows) -> tuple[Finding, ...]:
     plain, private = rows[:2]
     defence = Claim(
-        "this noise inside each shard hides the deal: drained shards are named no more often than "
+        "this noise inside each shard hides the deal: drained shards are not named more often than "
         "under retraining",
         "Gupta et al. 2021, subsec:gupta_compare",
         "prior work",
@@ -228,9 +229,9 @@ def _findings(rows) -> tuple[Finding, ...]:
 
 ATTACK = Attack(
     "sisa",
-    "users whose surest model is in the first shards leave: SISA no longer looks retrained",
+    "users whose most certain model is in the first shards leave: SISA looks unlike retraining",
     Claim(
-        "SISA equals retraining with freshly drawn shards, whoever leaves",
+        "SISA equals retraining with freshly drawn shards, for all requests",
         "Bourtoule et al. 2021; subsec:gupta_compare",
         "prior work",
     ),

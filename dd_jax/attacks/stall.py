@@ -1,12 +1,12 @@
-"""float32 forgets to forget: an order of summation in which no deletion step does anything.
+"""A deletion that float32 rounds away: an order of summation in which no step has an effect.
 
-θ - ηg + noise, summed in that order, first rounds θ - ηg. Where |ηg| is below half the spacing of
-floats at θ the drift is lost, at every step, before the noise arrives: the model becomes a random
-walk, and what a deleted record did to it stays. Summed as θ + (noise - ηg) the noise carries the
-drift over the rounding, and the law is that of real numbers.
+The sum θ - ηg + noise, in that order, first rounds θ - ηg. Where |ηg| is below half the spacing of
+floats at θ the drift is lost at every step, before the noise is added: the model becomes a random
+walk, and the effect of a deleted record stays in it. In θ + (noise - ηg) the drift is added to a
+small number first and is not lost, and the law is that of real numbers.
 
-Huber's loss with every label far beyond reach has a constant slope, so the exact law is Gaussian
-and runs start in the exact law after learning: what is shown is deletion alone.
+Huber's loss with labels far beyond every prediction has a constant slope, so the exact law is
+Gaussian. Runs start in the exact law after learning, so that only the deletion is run.
 """
 
 import functools
@@ -41,7 +41,7 @@ DRIFT_FIRST, LIBRARY = "θ - ηg, then noise", "the library's step"
 
 @dataclass(frozen=True, kw_only=True)
 class StallSettings(PlanSettings):
-    """n records, and budgets that take many small steps; the seeds show a deviation."""
+    """n records, and budgets that need many small steps."""
 
     seeds: int = number(4_000, checks.whole, least=FEWEST_SEEDS)
     n: int = 100_000
@@ -57,18 +57,18 @@ class Law(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Halfway between the means: where the best test has its threshold."""
+        """Halfway between the means: the threshold of the best test."""
         return sum(self.means) / 2
 
     @property
     def advantage(self) -> float:
-        """Of that test: 2Φ(difference/(2 deviation)) - 1."""
+        """The best test's advantage: 2Φ(difference/(2 deviation)) - 1."""
         shift = abs(self.means[1] - self.means[0]) / self.deviation
         return float(inference.advantage_gdp(shift))
 
 
 def laws(plan: Plan) -> tuple[Law, Law]:
-    """After learning with the target's label at ∓1e6, and after its deletion.
+    """The laws after learning, with the target's label at ∓1e6, and after its deletion.
 
     The mean gradient is λθ - m with m = (n - 1 ∓ 1)/n, and (n - 1)/n without the target.
     """

@@ -1,8 +1,9 @@
-"""The four-value example of `sec:deletion_vs_unlearn`: retraining in full, and yet a leak.
+"""The four-value example of `sec:deletion_vs_unlearn`: exact retraining that leaks.
 
 Records are in {-2, -1, 1, 2}; a model is the sum of the records and deletion recomputes it. The
-databases (-2, ∓1, 2) have sums of opposite sign, users of that sign delete, and what is left gives
-the deleted middle record away. Deleting is replacing by 0, which adds nothing to a sum.
+databases (-2, ∓1, 2) have sums of opposite sign. Users whose records have the sign of the sum
+delete them, and the remaining sum reveals the deleted middle record. Deletion replaces a record by
+0, which does not contribute to a sum.
 """
 
 import functools
@@ -25,7 +26,7 @@ CHANCE = 0.5
 
 
 def mechanism() -> Mechanism:
-    """A(𝒟) = Σ x, Ā(𝒟, S, ·) = Σ over 𝒟 ∖ S: equal to retraining, always."""
+    """A(𝒟) = Σ x, Ā(𝒟, S, ·) = Σ over 𝒟 ∖ S: always equal to retraining."""
     return retraining(lambda key, database: jnp.sum(database))
 
 
@@ -37,8 +38,8 @@ def database(value: Array) -> Array:
 def requester() -> Requester:
     """S = {x < 0} if the released sum is negative, {x > 0} otherwise.
 
-    Shown nothing, it sees 0 and deletes the positive rows 1 and 2 whatever they hold: the target
-    goes all the same, but the request no longer depends on it.
+    If it is shown nothing it sees 0 and deletes rows 1 and 2, whatever their values: the target is
+    deleted too, but the request does not depend on it.
     """
 
     def act(key, memory, observation):
@@ -101,7 +102,7 @@ def attack(key: Array, settings: Settings) -> AttackResult:
 
 ATTACK = Attack(
     "sum",
-    "four values and their sum: perfect retraining, yet the deleted value is read off",
+    "four values and their sum: retraining is exact, but the deleted value can be read off",
     Claim(
         "an output that equals retraining without the record reveals nothing about it",
         "def:guo, def:sekhari; def:ginart where requests depend on the model",

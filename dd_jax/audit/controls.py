@@ -158,7 +158,7 @@ class ControlSetting:
         other = self.target if self.same_record else -self.target
         neighbour = replacement([TARGET_ROW], jnp.full((1, 1), other, jnp.float32))
         numbers = tuple(jnp.float32(number) for number in Schedule.of(self.plan)[:3])
-        # Whole chunks, so that nothing is compiled anew for another number of seeds.
+        # Whole chunks, so that nothing is compiled again for another number of seeds.
         padded = CHUNK * math.ceil(seeds / CHUNK)
         worlds = (database, neighbour)
         pair = two_worlds(_run(make), key, padded, *worlds, numbers, chunk=CHUNK, mesh=mesh)
@@ -518,7 +518,7 @@ def run_controls(
             arms = zip(*cut, strict=True)
             return [judge(control, Pair(*each_world), statement, each) for each_world in arms]
 
-        # A control's numbers do not depend on which others are run beside it.
+        # A control's numbers do not depend on which others are run.
         control_key = jax.random.fold_in(key, list(CONTROLS).index(name))
         correct_key, mutant_key = jax.random.split(control_key)
         correct = replay(correct_key, noisy_gd.mechanism, control.correct_statement())

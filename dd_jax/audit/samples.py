@@ -154,7 +154,7 @@ class KeptReleases(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One interaction and what is seen of it; built anew, from arrays, inside each run.
+    """One interaction and what is seen of it; built from arrays inside each run.
 
     Attributes:
         mechanism: the curator.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks
+from dd_jax import checks, products
 from dd_jax.errors import InputError
 
 _MOMENTUM = 0.9
@@ -172,12 +172,14 @@ def network(
 
 
 @jax.jit
+@products.full
 def _apply(critic: _Critic, rows: Array) -> Array:
     hidden = jnp.tanh(rows @ critic.hidden.T + critic.offset)
     return rows @ critic.direct + hidden @ critic.out
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5, 6))
+@products.full
 def _train(key, arms, direct, learning_rate, width, steps, batch) -> _Critic:
     """Gradient descent with momentum on batches of consecutive seeds; compiled once per shape."""
     rows, columns = arms.shape[1:]
@@ -218,6 +220,7 @@ def deleted_record_loss(loss: Any, record: PyTree, template: PyTree) -> Score:
     sizes = [int(np.size(leaf)) for leaf in leaves]
 
     @jax.jit
+    @products.full
     def losses(models):
         each_release = jax.vmap(value, in_axes=(0, None))
         return jax.vmap(each_release, in_axes=(0, None))(models, record)

@@ -200,7 +200,7 @@ def corners(
     weights: tuple[float, float],
     confidence: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of boxes of which one holds (P(E), Q(E)) with probability at least 1 - α.
+    """(low, high) of boxes; with probability at least 1 - α one box holds (P(E), Q(E)).
 
     Two Clopper-Pearson limits at α/2 each hold however the arms depend on each other, and are wider
     for it. Independent arms mislead only if both are unlucky together, so here the evidence of the

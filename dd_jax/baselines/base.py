@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from dd_jax import checks
+from dd_jax import checks, products
 from dd_jax.erm import Problem, gradient
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import floats
@@ -52,7 +52,7 @@ class Guarantee:
         delta: δ of an (ε, δ) claim, else None.
         order: Rényi order q of a Rényi claim, else None.
         private: whether records that stay have differential privacy too, in words.
-        adaptive: what is said of adaptive requests, in words.
+        adaptive: what the authors claim for adaptive requests, in words.
     """
 
     notion: str
@@ -74,7 +74,7 @@ class Cost(NamedTuple):
             with all centroids).
         hessians: Hessian evaluations of single records.
         solves: factorisations or solutions of a system of d unknowns, or of one per edited record.
-        retrained: 1 if everything was trained anew from its start (a deal into shards or leaves may
+        retrained: 1 if everything was retrained from its start (a deal into shards or leaves may
             stay), else 0; where only a part is redone, `gradients` tells how large it was.
     """
 
@@ -226,7 +226,7 @@ def publish_part(key: Array, state: Any) -> PyTree:
 
 def linear_labels(release: Array, features: Array) -> Array:
     """The labels ±1 that a linear model gives to rows; 0 on its boundary."""
-    return jnp.sign(features @ release)
+    return jnp.sign(products.dot("full", features, release))
 
 
 # --- what calibrations share ---------------------------------------------------------------------

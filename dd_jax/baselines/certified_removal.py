@@ -2,7 +2,7 @@
 
 The model minimises L_b(w) = Σ ℓ(w; x) + (nλ/2)‖w‖² + ⟨b, w⟩ with a secret b ~ N(0, σ²I). A request
 takes one Newton step; what the step leaves of the gradient is bounded and added up, and once the
-sum exceeds the budget everything is trained anew with a fresh b.
+sum exceeds the budget everything is retrained with a fresh b.
 
 Edits are replacements at fixed n, so nλ stays and the published change ∇ℓ(removed) + λw becomes
 Δ = Σ ∇ℓ(w; old) - Σ ∇ℓ(w; new); a null record makes the second sum zero.
@@ -209,7 +209,7 @@ def _guarantee(epsilon: float, delta: float) -> Guarantee:
             "logistic loss with L2 regulariser, ‖a‖ ≤ R on every row",
             "the training residual counts against the budget; rounding beyond it does not",
             "when everything is retrained depends on b, which the claim does not account for",
-            "b stays secret and is drawn anew when everything is retrained",
+            "b stays secret and is drawn again when everything is retrained",
             "one release after the removal",
             "edits that do not depend on earlier releases",
         ),

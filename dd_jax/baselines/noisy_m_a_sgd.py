@@ -177,7 +177,7 @@ def system(problem: Problem, calibration: Calibration) -> System:
 
     def delete(key, before, edit, after, state):
         check_planned(before, made.n)
-        # Refuse what the meter cannot hold: every step compared and run anew.
+        # Refuse what the meter cannot hold: every step compared and run again.
         cost(made.num_steps * (2 * edit.index.shape[0] + made.batch_size))
         accept_key, run_key = jax.random.split(key)
         differences, hits = _differences(problem, made, before, edit, state.history)
@@ -249,7 +249,7 @@ def _rejected(key, made, noises, differences) -> Array:
 
 
 def _rerun(key, problem, made, database, state: State, differences, first) -> State:
-    """Keep the steps before `first`, reflect it, run the ones after it anew.
+    """Keep the steps before `first`, reflect that step, and run the steps after it again.
 
     Outside vmap the gradients of kept steps are really skipped.
     """

@@ -1,8 +1,8 @@
 """Perturbed gradient descent (Neel, Roth & Sharifi-Malvajerdi 2021), with and without a secret.
 
 Projected gradient descent towards the optimum, then Gaussian noise; what is published is not
-projected. The secret form goes on from the iterate before the noise (Theorems 9 and 10), the other
-from the published model (Theorem 28).
+projected. The secret form continues from the iterate before the noise (Theorems 9 and 10), the
+other form from the published model (Theorem 28).
 
 The paper's requests insert or delete; here a request replaces r records at fixed n, so its
 condition n_i ≥ n/2 always holds. "published" is the paper's own noise; "best" is what the same

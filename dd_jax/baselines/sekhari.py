@@ -7,7 +7,7 @@ noise that covers the distance to the minimiser of the edited database.
 The published analysis has one batch of r records, fixed in advance. Here later requests join the
 batch: the step is always taken from the original ŵ with all edits so far, whose sums are kept, so
 the state is a function of the batch and not of its order. When the edits exceed the capacity r that
-the noise was made for, everything is trained anew and a new batch begins; that is this library's
+the noise was made for, everything is retrained and a new batch begins; that is this library's
 addition. Every release draws fresh noise around nearly the same point, which many releases average
 away: the claim is for one release.
 """

@@ -17,12 +17,12 @@ from dd_jax.errors import InputError
 class Config:
     """Audit certificates by running whole interactions in two worlds, with a record and without.
 
-    For each claim: a lower bound that samples prove (audited), the true value where it is known
-    (exact), what the optimal and the paper's certificate promise, and the smallest violation that
-    would have been caught. An audit that could not have noticed a threefold violation says so
-    first, with the number of seeds that it needs. Chunks of seeds are kept under --results, so that
-    a killed run continues where it stopped. Exit status 1: a claim of this library was refuted,
-    or a control failed.
+    For each claim the table shows a lower bound that samples prove (audited), the true value if it
+    is known (exact), what the optimal and the paper's certificate promise, and the smallest
+    violation that would have been caught. An audit that could not have noticed a threefold
+    violation says so first, with the number of seeds that it needs. Chunks of seeds are kept under
+    --results, so that a killed run continues where it stopped. Exit status 1: a claim of this
+    library was refuted, or a control failed.
     """
 
     setting: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="SETTING")]] = None
@@ -40,8 +40,8 @@ class Config:
     replays: int | None = None
     """Replays: 20 of each control, 2000 of each bound."""
     confidence: float | None = None
-    """Confidence of all audited numbers together: 0.95, and 0.999 of all verdicts (a fiftieth of
-    the risk). With --controls: 0.999, of all. With --coverage: 0.95, of each bound."""
+    """Confidence of all audited numbers together, 0.95 by default; verdicts take a fiftieth of its
+    risk (0.999). With --controls 0.999 for the whole table, with --coverage 0.95 for each bound."""
     order: float = 2.0
     """Rényi order q of the budgets."""
     seed: int = 0

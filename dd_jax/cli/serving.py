@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy import stats
 
-from dd_jax import erm, losses, noisy_gd, requesters
+from dd_jax import erm, losses, noisy_gd, products, requesters
 from dd_jax.cli.output import count
 from dd_jax.data.own_file import OwnData, with_preprocessing
 from dd_jax.ensemble import over_seeds
@@ -245,6 +245,7 @@ def _judged(service: Service, models, stream: Edit, seconds: Seconds) -> Served:
 
 
 @jax.jit
+@products.full
 def _judge(problem: Problem, models, train: Labelled, test: Labelled, stream: Edit):
     """Every release on its own database and on the held-out records."""
     requests = range(len(stream.index) + 1)

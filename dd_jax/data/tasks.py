@@ -105,7 +105,7 @@ def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
             raise InputError(f"{name} has its own test set; leave test_share out.")
         return table.held_out
     n, share = len(table.label), 0.25 if test_share is None else test_share
-    # In floating point 30 · 0.1 is slightly above 3, which must not hold out a fourth row.
+    # In floating point 100 · 0.07 is slightly above 7, which must not hold out an eighth row.
     held_out = np.diff(np.ceil(np.arange(n + 1) * share - 1e-9)) > 0
     if not 0 < np.sum(held_out) < n:
         raise InputError(

@@ -112,7 +112,7 @@ def deletion_run_sum(run: Descent, learn_steps, delete_steps, request, *, first_
 
 
 def deletion_runs(eps_dp, request, *, first_inserted=0):
-    """`deletion_run_sum` when all that is known is that each run is (q, ε_dp): (i - j) ε_dp.
+    """`deletion_run_sum` when only the privacy (q, ε_dp) of each run is known: (i - j) ε_dp.
 
     Guarantee: (q, ε)-data-deletion for requesters of any adaptivity, i·ε_dp for a record of the
     initial database. Assumes: eps_dp bounds one run of learning or deletion from any fixed start.
@@ -212,7 +212,7 @@ def recoding_leak(order, mu_dp):
 
     R_q = log(p^q (1-p)^{1-q} + (1-p)^q p^{1-q}) / (q-1),  p = Φ(μ/2)
 
-    For q = 2 and ε_dp = qμ²/2 = 1 it is 0.523, whatever ε_dd: so ε_dd alone is false for p ≥ 1.
+    For q = 2 and ε_dp = qμ²/2 = 1 it is 0.523 for every ε_dd: so ε_dd alone is false for p ≥ 1.
     """
     order = checks.order(order)
     half = checks.nonnegative("mu_dp", mu_dp) / 2

@@ -5,8 +5,8 @@ counts; `numpy.inf` steps give the supremum over steps. Adjacency is replace-one
 the mean gradient has sensitivity 2L/n. Every ε here is linear in the order, holds both ways, and is
 ε(1)/σ². Write c = 1-ηλ.
 
-Privacy is about a record that stays. Deletion (`dfn:deletion`) is about one that was present for
-K_I steps (`present`, counted from its first insertion to its last deletion), after which the
+Privacy is about a record that stays. Deletion (`dfn:deletion`) is about a record that was present
+for K_I steps (`present`, counted from its first insertion to its last deletion), after which the
 curator took K_U steps without it; the comparator is the run on the neighbouring database that never
 held the record. For `records` rows judged jointly (all of one person's, or all of one request's)
 every ε grows by r², and the clock runs from the last of their deletions (erratum E10).
@@ -176,7 +176,8 @@ def deletion_unrelaxed(run: Descent, steps, present=np.inf):
 
     ε(K_U) = 2 q L² / (c₁ σ² n²) · (1 - exp(-c₁ηK_I)) · exp(-2c₁ηK_U),  c₁ = λ(1 - ηλ/2)
 
-    After the deletion both runs drift alike, so the divergence falls at twice the stated rate.
+    After the deletion both runs have the same drift, so the divergence falls twice as fast as
+    stated.
 
     Guarantee: (q, ε)-data-deletion for every non-adaptive requester.
     Assumes: convex, L-Lipschitz, β-smooth loss; η < 1/(λ+β); replace-one.

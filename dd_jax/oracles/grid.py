@@ -97,7 +97,7 @@ class Density:
 
     @property
     def mass(self) -> float:
-        """Integral over the grid; one but for what has left it."""
+        """Integral over the grid: one, minus what has left it."""
         return float(self.values.sum()) * self.grid.cell
 
     @property

@@ -74,7 +74,7 @@ def renyi(
 
 
 def coin_renyi(order, mu):
-    """R_q between coins of bias Φ(μ/2) and Φ(-μ/2): what sign(θ̂_0) tells of a record."""
+    """R_q between coins of bias Φ(μ/2) and Φ(-μ/2): what sign(θ̂_0) reveals of a record."""
     order, mu = checks.order(order), checks.finite_nonnegative("mu", mu)
     heads, tails = special.log_ndtr(mu / 2), special.log_ndtr(-mu / 2)
     terms = np.logaddexp(order * heads + (1 - order) * tails, order * tails + (1 - order) * heads)
@@ -96,7 +96,7 @@ def recoding_renyi(
 ) -> float:
     """Exact R_q of the release after a requester saw θ̂_0 and recoded the other rows by its sign.
 
-    After K_L steps on rows that balance to zero but for ±x, the n - 1 other rows all become
+    After K_L steps on rows that sum to zero except for ±x, the n - 1 other rows all become
     sign(⟨θ̂_0, x⟩) x; the record stays for K_I further steps and is gone for K_U. With s the sign
     and k = K_I + K_U, the release given θ̂_0 is N(c^k θ̂_0 + b + s·u, V_k), so its density is
 

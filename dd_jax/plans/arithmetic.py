@@ -1,18 +1,21 @@
 """What rounding does to a plan: is the law that runs the law that is certified?
 
-A certificate is about real numbers; a program rounds. Three things go wrong when noise is small
+A certificate is about real numbers; a program rounds. Four things go wrong when noise is small
 against the spacing of floating-point numbers (the unit in the last place, ulp) at the largest model
 that the plan can reach, ‖θ‖ ≤ L/λ plus noise. With a = √(2ησ²) / ulp, one step's noise in ulps:
 
     variance    rounding θ adds ulp²/12 to each step's 2ησ²: a share 1/(12a²); rounding a record's
                 score ⟨a, θ⟩, a sum of d products, adds up to (1 + d/16) times (ηβ)² as much
-    forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, but for a
+    forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, up to a
                 share 2 exp(-2π²a²) of every drift (the first term of the Fourier series of rounding
                 under a Gaussian), and so of the K_U log(1/c) that a deletion contracts by
+    products    in three bfloat16 passes a product sees θ on a lattice f = 768 times as coarse as
+                float32's (`constants.THREE_PASS_ROUNDOFF`): the score's share of the variance is
+                f² as large, and the slope that a step sees is off by 2 exp(-2π²(a/f)²) of it
     influence   a sum of n gradients is rounded by up to n·u·L (u the unit roundoff), where one
                 record moves it by 2L: a share n·u
 
-The first two hold for steps that add the small terms first, θ + (noise - η∇ℒ), as
+The first three hold for steps that add the small terms first, θ + (noise - η∇ℒ), as
 `dd_jax.noisy_gd` does: in any other order the drift is lost before the noise is added. They are
 estimates that tests compare with exact laws. Nothing here is about an observer who exploits the
 low bits of floats.
@@ -23,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dd_jax.constants import THREE_PASS_ROUNDOFF
 from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import risk
 from dd_jax.plans import conditions
@@ -90,9 +94,12 @@ def rounding(plan) -> Rounding:
         contracted += plan.delete_steps * -math.log1p(-contraction)
     with np.errstate(all="ignore"):
         steepness = plan.step_size * (plan.problem.loss.smoothness or 0.0)
-        roundings = 1 + (1 + plan.dim / SUM_OF_PRODUCTS) * steepness**2
+        coarser = _coarser_products(plan)
+        roundings = 1 + (coarser**2 + plan.dim / SUM_OF_PRODUCTS) * steepness**2
         variance = float(roundings / (12 * np.float64(noise) ** 2))
-        stuck = float(2 * np.exp(-2 * (np.pi * np.float64(noise)) ** 2))
+        stuck = _stuck(noise)
+        if coarser > 1:
+            stuck += min(1.0, steepness) * _stuck(noise / coarser)
     return Rounding(
         noise=noise,
         reach=reach,
@@ -100,6 +107,18 @@ def rounding(plan) -> Rounding:
         forgetting=stuck * contracted,
         influence=plan.n * float(kind.eps) / 2,
     )
+
+
+def _stuck(noise: float) -> float:
+    """2 exp(-2π²a²): how far a staircase is from a slope on average, under noise of a steps."""
+    return float(2 * np.exp(-2 * (np.pi * np.float64(noise)) ** 2))
+
+
+def _coarser_products(plan) -> float:
+    """f, the spacing of the models that a product tells apart, in units in the last place."""
+    if plan.problem.precision == "full":
+        return 1.0
+    return THREE_PASS_ROUNDOFF / (float(np.finfo(plan.dtype).eps) / 2)
 
 
 def check(plan) -> str | None:
@@ -126,6 +145,12 @@ def check(plan) -> str | None:
         )
     if max(found.variance, found.forgetting, found.influence) <= SILENT:
         return None
+    if plan.problem.precision != "full" and max(found.variance, found.forgetting) > SILENT:
+        raise CertificateRefused(
+            f"{shown}, and with products in {plan.problem.precision} the variance may be off by "
+            f"{found.variance:.2%}, what a deletion forgets by {found.forgetting:.2%}; compute "
+            f"products in full precision."
+        )
     return (
         f"{shown}: the variance may be off by {found.variance:.2%}, what a deletion forgets by "
         f"{found.forgetting:.2%}; {_in_double(plan)}more noise"

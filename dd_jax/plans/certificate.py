@@ -371,6 +371,12 @@ def _on_the_plan(plan: Settings) -> Iterator[tuple[str, Grounds]]:
         yield f"the start N(0, {start} I) does not depend on the data", "by construction"
 
 
+def _products(plan: Settings) -> str:
+    if plan.problem.precision == "full":
+        return "full precision on every platform"
+    return "three bfloat16 passes where the platform offers them"
+
+
 def _on_others(plan: Settings, question: Question) -> Iterator[tuple[str, Grounds]]:
     """What the deployment is responsible for, and what rounding does."""
     for statement in (
@@ -383,7 +389,8 @@ def _on_others(plan: Settings, question: Question) -> Iterator[tuple[str, Ground
     ):
         yield statement, "required of the deployment"
     yield (
-        f"rounding in {plan.dtype} changes the law by at most 1%, unless a warning says more",
+        f"rounding in {plan.dtype}, with matrix products in {_products(plan)}, changes the law by "
+        f"at most 1%, unless a warning says more",
         "checked on the plan",
     )
     yield (

@@ -44,8 +44,9 @@ class Plan(Settings):
         """What this plan promises for a supposed history; `certify` is about what happened.
 
         Computed from the plan's settings and never from the budgets. A record's clock runs from its
-        first insertion to its last deletion, whatever came between: a record that left and came
-        back has the `first_inserted` of its first stay and the `request` that ended its last one.
+        first insertion to its last deletion, whatever happened in between: a record that left and
+        came back has the `first_inserted` of its first stay and the `request` that ended its last
+        one.
 
         Args:
             adaptivity: p, how many releases the requester saw between the record's first insertion

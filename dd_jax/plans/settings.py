@@ -116,7 +116,7 @@ class Settings:
 
     @property
     def fingerprint(self) -> tuple[int, ...]:
-        """Four whole numbers below 2³² that tell this plan from any other.
+        """Four whole numbers below 2³² that distinguish this plan from any other.
 
         They are the same for a plan and for its copy that was read from a file.
         """
@@ -211,8 +211,8 @@ def edited_descent(plan) -> Descent:
 
 # --- as JSON --------------------------------------------------------------------------------------
 #
-# Infinities are the text "inf", everything else is plain JSON. What is read is a claim of whoever
-# wrote the file: `read` checks the type of every field, and the constructors check their values;
+# Infinities are the text "inf", everything else is plain JSON. What is read is only a claim of
+# the file: `read` checks the type of every field, and the constructors check their values;
 # `Plan.from_json` and `Certificate.from_json` decide what is believed.
 
 

@@ -254,7 +254,7 @@ def _over_passwords(key: Array, config: Config) -> dict[str, np.ndarray]:
 
 
 def _over_budgets(key: Array, config: Config) -> dict[str, np.ndarray]:
-    """The attack of the proof of `thm:dp_necessary` on two curators, at each ε of one release."""
+    """The attack that proves privacy necessary (`thm:dp_necessary`), on two curators, at each ε."""
     rows, necessary = [], []
     for place, eps in enumerate(config.budgets):
         found = attacks.find("necessity").run(

@@ -60,7 +60,7 @@ class Config:
     seed: int = 0
 
     def plan(self) -> Plan:
-        """The settings of `thm:unlearning_accuracy_convex`, which knows λ, β and L alone."""
+        """The settings of the convex accuracy theorem, `thm:unlearning_accuracy_convex`."""
         return plan_convex(
             attack.problem(single_index=True),
             n=self.n,

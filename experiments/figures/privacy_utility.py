@@ -265,7 +265,7 @@ def _through_the_middle(scale: np.ndarray, fit: Fit, results: dict[str, np.ndarr
 
 
 def _paper_bound(config: Config) -> float:
-    """10κL²/λ, which `thm:unlearning_accuracy_convex` multiplies by q d/(ε_dp n²)."""
+    """The convex accuracy theorem's factor 10κL²/λ of q d/(ε_dp n²)."""
     smoothness = deletion_sweep.LOSS().constants.smoothness
     return excess_risk_convex_paper(2, 1.0, config.l2, smoothness, 1, 1, 1.0) / 2
 

@@ -1,4 +1,4 @@
-"""What an edit saves over retraining, the four rows of `tab:comparision`, stated and measured.
+"""What an edit saves over retraining, measured: the paper's table of comparison, `tab:comparision`.
 
 Saving = gradients of single records that learning from scratch takes - those of one request, both
 read from the meters of runs. Every system is calibrated for one target, (ε, δ) for a deleted record
@@ -127,7 +127,8 @@ class Target(NamedTuple):
         n, dim: records and parameters. l2: λ; L = 1 and β = 1.
         epsilon, delta: what may remain of a deleted record.
         edits: the number r of records replaced per request. requests: how many are served.
-        risk: α, or None for the risk that `thm:unlearning_accuracy_convex` promises at this n.
+        risk: the bound α, or None for the risk that the convex accuracy theorem,
+            `thm:unlearning_accuracy_convex`, promises at this n.
     """
 
     n: int
@@ -150,7 +151,7 @@ class Target(NamedTuple):
         return 1 + 2 / self.epsilon * math.log(1 / self.delta)
 
     def theorem_risk(self, eps_dp: float) -> float:
-        """10κqdL²/(λ ε_dp n²), `thm:unlearning_accuracy_convex`."""
+        """The theorem's risk 10κqdL²/(λ ε_dp n²)."""
         return excess_risk_convex_paper(self.order, 1.0, self.l2, 1.0, self.n, self.dim, eps_dp)
 
     @property
@@ -181,7 +182,7 @@ def calibrate(config: Config, row: str, target: Target) -> Calibrated:
 
 
 def noisy_gd(target: Target, accountant: str) -> System:
-    """Noisy-GD with the optimal accountant, or as `thm:unlearning_accuracy_convex` has it.
+    """Noisy-GD with the optimal accountant, or as the convex accuracy theorem states.
 
     The theorem's risk is 10κqd/(λ ε_dp n²), so α sets ε_dp ≤ ε/2, and ε_dd = ε_dp: the most noise
     that α allows.

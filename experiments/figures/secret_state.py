@@ -1,8 +1,8 @@
 """A secret state: releases that are each close to retraining together leak what was deleted.
 
-Left: the secret count of `thm:unlrn_vs_forget`, as stated and repaired (erratum E6). Right:
-Noisy-GD that publishes noisy models and goes on from the model without the noise, beside Noisy-GD
-itself, which keeps only what it released.
+Left: the secret count of the theorem that unlearning is not forgetting (`thm:unlrn_vs_forget`), as
+stated and repaired (erratum E6). Right: Noisy-GD that publishes noisy models and goes on from the
+model without the noise, beside Noisy-GD itself, which keeps only what it released.
 """
 
 from dataclasses import dataclass

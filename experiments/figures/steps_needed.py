@@ -137,7 +137,7 @@ FULL = Config(points=200)
 
 
 def paper_noise(budget: Budget) -> float:
-    """σ² = 4qL²/(λ ε_dp n²), by `thm:chourasia` and by Langevin unlearning alike, whatever η."""
+    """σ² = 4qL²/(λ ε_dp n²), by the paper's privacy theorem and by Langevin's, for any η."""
     order, eps_dp, _ = budget.linear
     return 4 * order * LIPSCHITZ**2 / (L2 * eps_dp * N**2) * (1 + 1e-12)
 

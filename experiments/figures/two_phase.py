@@ -1,4 +1,4 @@
-"""`fig:convex_proof` with numbers: the divergence of two neighbouring runs, step by step.
+"""The divergence of two neighbouring runs, step by step: the paper's `fig:convex_proof` in numbers.
 
 Phase I: the databases differ in one record and the runs drift apart. Phase II: the record has been
 deleted from both, and the runs forget. Exact laws, samples and three bounds on the same steps.

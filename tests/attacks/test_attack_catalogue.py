@@ -112,6 +112,7 @@ def test_only_our_own_refuted_claim_counts_against_us():
     assert plain["confidence_interval"] == [0.2, 0.4]
     assert {"attack", "success", "bound", "trials", "confidence", "exact"} <= plain.keys()
     assert [found["refuted"] for found in plain["findings"]] == [False, True]
+    assert plain["findings"][1].keys() == {"claim", "source", "owner", "refuted", "evidence"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from dd_jax.attacks import early_release, find
 from dd_jax.erm import Problem
+from dd_jax.intervals import Estimate
 from dd_jax.losses import tanh_margin
 
 PROBLEM = Problem(tanh_margin(), 1.0)
@@ -39,3 +40,20 @@ def test_measured_exact_and_certified():
     assert seen["low"] > 0.8
     assert seen["renyi_low"] > 2
     assert blind["renyi_low"] < blind["renyi"] < blind["claimed"]
+
+
+@pytest.mark.parametrize("renyi", [0.1, 0.3])
+@pytest.mark.parametrize("renyi_low", [0.05, 0.35])
+@pytest.mark.parametrize("neighbours", [0.0, 9.0])
+def test_what_is_beyond_its_certificate_is_refuted(renyi, renyi_low, neighbours):
+    estimate = Estimate(0.5, 0.4, 0.6, 100, 0.9)
+    law = early_release.Exact(renyi, renyi, neighbours, 0.5, 0.0)
+    found = early_release.Measured("", estimate, renyi_low, law)
+    certificate = early_release.certify(PLAN)
+    findings = early_release._findings(found, found, (), 0.25, certificate)
+    assert [finding.refuted for finding in findings] == [
+        renyi_low > 0.25,
+        max(renyi, renyi_low) > 0.25,
+        neighbours > 1,
+        False,
+    ]

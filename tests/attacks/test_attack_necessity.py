@@ -175,8 +175,8 @@ def test_what_is_measured_decides_every_claim():
     assert judged(tracks={"swapped": about(0.02)})[5]
 
 
-@pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("order", [1.5, 8.0])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0])
 def test_the_exact_advantage_never_implies_more_than_the_certified_epsilon(order, epsilon):
     learner = exact(RETRAINS, 10, noise_scale(10, order, epsilon)).learner
     assert inference.deletion_necessary(order, learner) <= epsilon

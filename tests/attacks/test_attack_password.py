@@ -10,7 +10,7 @@ from dd_jax.attacks import find, password
 from dd_jax.attacks.base import row
 from dd_jax.guarantees.inference import advantage_soundness
 from dd_jax.intervals import Estimate, clopper_pearson
-from dd_jax.types import Edit, replacement
+from dd_jax.types import replacement
 
 DATABASE = jnp.array([3, 4, 5], jnp.int32)
 
@@ -46,22 +46,18 @@ def test_the_first_request_arms_iff_it_carries_the_password(record):
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_an_armed_curator_releases_the_deleted_records_bit(row):
+def test_an_armed_curator_releases_the_deleted_records_bit_and_any_other_a_coin(row):
     edit = replacement([row], jnp.zeros(1, jnp.int32))
     armed = outputs(DATABASE, edit, model(password.READY, 1))
     assert np.all(armed.value == int(DATABASE[row]) % 2)
+    for state in ((password.READY, 0), (password.DONE, 0), (password.DONE, 1)):
+        coins = outputs(DATABASE, edit, model(*state)).value
+        np.testing.assert_array_equal(coins, outputs(DATABASE + 1, edit, model(*state)).value)
+        assert 8 <= int(coins.sum()) <= 32
 
 
-@pytest.mark.parametrize("state", [(password.READY, 0), (password.DONE, 0), (password.DONE, 1)])
-def test_otherwise_a_coin_that_depends_on_no_record(state):
-    edit = Edit(jnp.array([0], jnp.int32), jnp.zeros(1, jnp.int32))
-    coins = outputs(DATABASE, edit, model(*state))
-    np.testing.assert_array_equal(coins.value, outputs(DATABASE + 1, edit, model(*state)).value)
-    assert 8 <= int(coins.value.sum()) <= 32
-
-
-@pytest.mark.parametrize("passwords", [2, 10, 1_000])
-@pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
+@pytest.mark.parametrize("passwords", [2, 1_000])
+@pytest.mark.parametrize("order", [1.5, 8.0])
 def test_nonadaptive_epsilon_is_the_divergence_of_two_coins(passwords, order):
     coin = np.array([1 + 1 / passwords, 1 - 1 / passwords]) / 2
     expected = np.log(np.sum(coin**order * 0.5 ** (1 - order))) / (order - 1)

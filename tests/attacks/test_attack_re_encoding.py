@@ -57,7 +57,7 @@ def test_groups_and_targets_part_the_rows(scene):
     np.testing.assert_array_equal(np.sort(everyone), np.arange(40))
 
 
-def test_the_first_yardstick_parts_the_labels_whatever_the_target(scene):
+def test_the_first_threshold_parts_the_labels_whatever_the_target(scene):
     for label in (1.0, -1.0):
         picks = range(scene.targets.size)
         params = fits([with_label(scene, pick, label) for pick in picks])
@@ -65,7 +65,7 @@ def test_the_first_yardstick_parts_the_labels_whatever_the_target(scene):
         assert np.all((scores - scene.alone) * label > 1e-3)
 
 
-def test_the_second_yardstick_is_halfway_between_the_two_ends(scene):
+def test_the_second_threshold_is_halfway_between_the_two_ends(scene):
     for pick in (0, 7):
         rest = re_encoding.without(scene.database, scene.targets[pick][None])
         ends = fits([re_encoding.without(rest, rows) for rows in scene.groups])

@@ -14,7 +14,7 @@ from dd_jax.attacks.secret_count import AS_STATED, REPAIRED
 from dd_jax.intervals import advantage
 
 
-@pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 4.0, 2_000.0])
+@pytest.mark.parametrize("shift", [0.0, 0.01, 1.0, 2_000.0])
 def test_one_release_in_closed_form(shift):
     assert secret_count.optimal_advantage([shift]) == pytest.approx(
         1 - np.exp(-shift / 2), abs=1e-5
@@ -42,10 +42,6 @@ def test_many_equal_releases_approach_the_normal_limit():
     assert got == pytest.approx(expected, abs=3e-3)
 
 
-def test_no_shift_no_advantage():
-    assert secret_count.optimal_advantage([]) == secret_count.optimal_advantage([0.0, 0.0]) == 0.0
-
-
 def test_as_stated_the_best_test_is_bounded_for_any_number_of_releases():
     values = {
         m: secret_count.optimal_advantage(secret_count.known_shifts(AS_STATED, 1, m))
@@ -55,8 +51,10 @@ def test_as_stated_the_best_test_is_bounded_for_any_number_of_releases():
     assert values[3_000] < values[10_000] < values[3_000] + 2e-4
     limit = values[3_000] + secret_count.advantage_beyond(3_000, 1.0)
     assert values[10_000] < limit < 0.47
-    # The cap is a true one: what lies beyond J never adds more.
-    assert values[10_000] - values[300] < secret_count.advantage_beyond(300, 1.0)
+    # What lies beyond J adds at most Pinsker's √(Σ KL/2), nearly attained by the stated cap.
+    beyond = 1 / np.arange(301, 1_000_000)
+    pinsker = np.sqrt(np.sum(np.exp(-beyond) - 1 + beyond) / 2)
+    assert pinsker <= secret_count.advantage_beyond(300, 1.0) < 1.01 * pinsker
     later = secret_count.optimal_advantage(secret_count.known_shifts(AS_STATED, 10, 3_000))
     assert later == pytest.approx(0.128, abs=1e-3)
 

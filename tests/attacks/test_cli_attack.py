@@ -56,7 +56,7 @@ def test_exit_status_1_when_a_claim_of_ours_is_refuted(monkeypatch, capsys):
     ("arguments", "word"),
     [
         (["nope"], "'nope'"),
-        ([], "name an attack"),
+        ([], "median"),
         (["sum", "--n", "4"], "parameter n"),
         (["sum", "--seed", str(2**32)], "--seed"),
         (["sum", "--seed", "-1"], "--seed"),

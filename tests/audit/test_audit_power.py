@@ -53,10 +53,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", [*CASES, "gaussian_mu, independent arms"])
 def test_the_stated_power_is_the_simulated_one(method):
-    bound, claim, setting, truth = CASES[method]
-    value = power.detectable(method, claim, **SIZES, **setting)
+    name, _, independent = method.partition(", ")
+    bound, claim, setting, truth = CASES[name]
+    value = power.detectable(name, claim, **SIZES, **setting)
+    if independent:
+        setting = {"independent": True}
+        narrower = power.detectable(name, claim, **SIZES, **setting)
+        assert narrower < value
+        value = narrower
     assert value > claim
     mu = optimize.brentq(lambda mu: truth(mu) - value, 1e-3, 10)
     fit, seeds, replays = SIZES["fit_seeds"], SIZES["seeds"], soak(80, 150)

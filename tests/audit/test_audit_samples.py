@@ -9,8 +9,6 @@ import dd_jax as dd
 from dd_jax.audit import neighbouring_releases, one_release
 from dd_jax.audit.samples import (
     Stage,
-    _trial,
-    always,
     check_seeds,
     flatten,
     one_run,
@@ -154,9 +152,3 @@ def test_records_outside_the_domain_are_refused_before_anything_runs():
     for database in (rows, rows.at[1].set(3.0)):
         with pytest.raises(InputError, match="row"):
             releases(stream, mechanism=narrow, database=database)
-
-
-def test_a_mechanism_is_compiled_once_for_all_its_neighbours():
-    first = _trial(TOTAL, always(STREAM), (2, 3), ())
-    assert first is _trial(TOTAL, always(STREAM), (2, 3), ())
-    assert first is not _trial(TOTAL, always(STREAM), (3,), ())

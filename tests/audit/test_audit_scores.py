@@ -48,12 +48,6 @@ def test_an_indefinite_covariance_is_refused():
         gaussian_likelihood_ratio(SHIFT, SHIFT, -np.eye(3))
 
 
-def test_a_known_law_spends_few_seeds_on_fitting():
-    score = likelihood_ratio(lambda table: table[:, 0])
-    assert score.share < scores.linear().share
-    np.testing.assert_array_equal(score.fit(SHIFT, SHIFT)(draw(1, 4)), draw(1, 4)[:, 0])
-
-
 def test_fisher_finds_the_best_direction_whatever_the_units():
     # The optimum is √(δᵀΣ⁻¹δ) = 0.688; the mean difference alone, without Σ, reaches 0.3.
     units = np.array([1e-6, 1.0, 1e6])

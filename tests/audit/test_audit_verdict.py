@@ -264,13 +264,6 @@ def test_the_score_s_orientation_is_found_by_fisher():
     assert audit((present, absent), AdvantageClaim(0.2), scores=FIRST).consistent
 
 
-def test_a_single_event_bound_agrees_with_its_closed_form():
-    ones = np.ones((100, 1))
-    (verdict,) = audit((ones + 1, ones), AdvantageClaim(0.5), scores=FIRST).verdicts
-    tail = stats.beta.ppf(0.025, 80, 1)
-    assert verdict.lower_bound.value == pytest.approx(2 * tail - 1)
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [

@@ -22,7 +22,6 @@ PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)
 DATABASE = signed(N, DIM, seed=5)
 EPSILON, DELTA = 1.0, 1e-4
 NOISE = 0.15
-UNOPTIMISED = {"xla_backend_optimization_level": "0"}
 
 
 def flipped(rows):
@@ -45,8 +44,8 @@ STREAM = [
 def played():
     """(database, state, cost) after learning and after each request of the stream."""
     system = certified_removal.system(PROBLEM, noise=NOISE, epsilon=EPSILON, delta=DELTA)
-    learn = jax.jit(system.learn, compiler_options=UNOPTIMISED)
-    delete = jax.jit(deleting(system), compiler_options=UNOPTIMISED)
+    learn = jax.jit(system.learn)
+    delete = jax.jit(deleting(system))
     database = DATABASE
     history = [(database, *learn(jax.random.key(1), database))]
     for request, edit in enumerate(STREAM):
@@ -91,7 +90,7 @@ def test_the_training_residual_is_that_of_the_sum(monkeypatch):
     found = newton.Minimum(jnp.ones(DIM), jnp.float32(1e-3), jnp.int32(2), jnp.int32(3))
     monkeypatch.setattr(newton, "minimise", lambda *arguments: found)
     system = certified_removal.system(PROBLEM, noise=NOISE, epsilon=EPSILON, delta=DELTA)
-    state, _ = jax.jit(system.learn, compiler_options=UNOPTIMISED)(jax.random.key(0), DATABASE)
+    state, _ = jax.jit(system.learn)(jax.random.key(0), DATABASE)
     assert float(state.spent) == pytest.approx(N * 1e-3)
 
 
@@ -166,10 +165,7 @@ def test_the_residual_bound_is_twice_the_worst_remainder(norm):
     np.testing.assert_allclose(remainder / bound, 0.5, rtol=5e-3)
 
 
-bound_of = jax.jit(
-    lambda rows, step: certified_removal.residual_bound(PROBLEM, rows, step),
-    compiler_options=UNOPTIMISED,
-)
+bound_of = jax.jit(lambda rows, step: certified_removal.residual_bound(PROBLEM, rows, step))
 
 
 @settings(max_examples=soak(15, 100))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from systems import SYSTEMS, Entry, quick_jit
+from systems import SYSTEMS, Entry
 
 import dd_jax as dd
 from dd_jax import baselines
@@ -44,7 +44,7 @@ def program(system: System):
     def many(keys, database, stream):
         return jax.vmap(one, in_axes=(0, None, None))(keys, database, stream)
 
-    return quick_jit(many)
+    return jax.jit(many)
 
 
 def play(system: System, database, stream, *, seed=0, seeds=SEEDS):

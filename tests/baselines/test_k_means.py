@@ -14,7 +14,6 @@ import dd_jax as dd
 from dd_jax.baselines import dc_k_means, k_means, q_k_means
 from dd_jax.errors import InputError
 
-UNOPTIMISED = {"xla_backend_optimization_level": "0"}
 SEEDS = 2000
 N, CLUSTERS, ITERATIONS, SPACING, BALANCE = 16, 2, 3, 0.25, 0.2
 POINTS = k_means.points(features(N, 2, seed=4))
@@ -25,10 +24,8 @@ INSERTION = dd.replacement(
 
 
 def batched(fn):
-    """`fn(key, *args)` for the keys of a seed, compiled without optimisation."""
-    many = jax.jit(
-        lambda keys, *args: jax.vmap(lambda key: fn(key, *args))(keys), compiler_options=UNOPTIMISED
-    )
+    """`fn(key, *args)` for the keys of a seed, compiled."""
+    many = jax.jit(lambda keys, *args: jax.vmap(lambda key: fn(key, *args))(keys))
     return lambda seed, *args: many(jax.random.split(jax.random.key(seed), SEEDS), *args)
 
 
@@ -91,8 +88,7 @@ def quantised():
         jax.vmap(
             lambda state, database, edit: deleting(system)(None, database, edit, state),
             (0, None, None),
-        ),
-        compiler_options=UNOPTIMISED,
+        )
     )
     return learn, serve, learn(0, POINTS)
 
@@ -128,9 +124,7 @@ def test_learning_is_quantised_lloyd(quantised):
     _, _, (states, costs) = quantised
     state = jax.tree.map(lambda leaf: leaf[0], states)
     points = np.asarray(POINTS.features, np.float64)
-    draw_phases = jax.jit(
-        lambda coins: q_k_means._phases(coins, ITERATIONS, POINTS), compiler_options=UNOPTIMISED
-    )
+    draw_phases = jax.jit(lambda coins: q_k_means._phases(coins, ITERATIONS, POINTS))
     phases = np.asarray(draw_phases(state.coins), np.float64)
     centroids = points[np.asarray(state.seeds.rows)]
     least = BALANCE * N / CLUSTERS
@@ -196,8 +190,8 @@ def test_reruns_stay_below_the_calibrated_chance(quantised):
 def tree():
     """DC-k-means of height 2: learning over keys, one state, and its deletion of two rows."""
     system = dc_k_means.system(clusters=2, iterations=2, branching=2, height=2)
-    state, cost = jax.jit(system.learn, compiler_options=UNOPTIMISED)(jax.random.key(0), POINTS)
-    return state, cost, jax.jit(deleting(system), compiler_options=UNOPTIMISED)
+    state, cost = jax.jit(system.learn)(jax.random.key(0), POINTS)
+    return state, cost, jax.jit(deleting(system))
 
 
 def test_only_the_paths_of_a_request_are_rerun(tree):
@@ -240,7 +234,7 @@ def test_a_request_that_hits_every_leaf_is_a_retraining():
     deal = jnp.arange(N, dtype=jnp.int32).reshape(2, -1)
     nodes = (k_means.Points(jnp.zeros((2, 2, 2)), jnp.ones(2, jnp.int32)),)
     state = dc_k_means.TreeState(jnp.zeros((2, 2)), deal, nodes)
-    delete = jax.jit(deleting(system), compiler_options=UNOPTIMISED)
+    delete = jax.jit(deleting(system))
     for rows, whole in (([0, 1], 0), ([0, N - 1], 1), ([3, N], 0)):
         _, price = delete(jax.random.key(0), POINTS, k_means.deletion(POINTS, rows), state)
         assert int(price.retrained) == whole
@@ -257,7 +251,7 @@ def test_every_node_of_a_path_has_coins_of_its_own(monkeypatch):
     deal = jnp.arange(N, dtype=jnp.int32).reshape(4, -1)
     nodes = [k_means.Points(jnp.zeros((w, 2, 2)), jnp.ones(w, jnp.int32)) for w in (2, 4)]
     state = dc_k_means.TreeState(jnp.zeros((2, 2)), deal, tuple(nodes))
-    delete = jax.jit(deleting(system), compiler_options=UNOPTIMISED)
+    delete = jax.jit(deleting(system))
     served, _ = delete(jax.random.key(1), POINTS, k_means.deletion(POINTS, [0]), state)
     drawn = [served.model, served.nodes[0].features[0], served.nodes[1].features[0]]
     for one, two in itertools.combinations(drawn, 2):

@@ -2,13 +2,12 @@ import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import deleting, features, signed, soak
+from problems import deleting, signed, soak
 
 import dd_jax as dd
 from dd_jax.baselines import langevin
@@ -229,29 +228,3 @@ def test_what_was_not_calibrated_for_is_not_run():
         system.learn(jax.random.key(0), signed(13, 2))
     with pytest.raises(dd.InputError, match="plan"):
         langevin.system(dd.Problem(SMALL.loss, l2=0.3), small())
-
-
-def test_the_law_of_a_request_is_the_exact_one():
-    """Linear loss: mean and variance of the coordinates after learning and one request."""
-    problem = dd.Problem(dd.losses.linear(), l2=0.5)
-    rows = features(6, 2, seed=5)
-    made = langevin.calibrate(
-        problem, n=6, epsilon=2.0, delta=0.1, noise_variance=0.2, learn_steps=2, step_size=0.7
-    )
-    system = langevin.system(problem, made)
-    edit = dd.replacement([1], jnp.array([[1.0, 0.0]]))
-
-    def one(key):
-        learn_key, delete_key = jax.random.split(key)
-        state, _ = system.learn(learn_key, rows)
-        return deleting(system)(delete_key, rows, edit, state)[0].model
-
-    seeds, c = 5000, 1 - 0.7 * 0.5
-    models = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(9), seeds)))
-    mean, variance = np.zeros(2), 2 * 0.2 / 0.5
-    after = np.asarray(dd.apply_edit(rows, edit))
-    for data in [np.asarray(rows)] * 2 + [after] * made.request_steps[0]:
-        mean = c * mean + 0.7 * data.mean(axis=0)
-        variance = c**2 * variance + 2 * 0.7 * 0.2
-    assert np.abs(models.mean(axis=0) - mean).max() < 4.5 * math.sqrt(variance / seeds)
-    assert np.abs(models.var(axis=0) / variance - 1).max() < 4.5 * math.sqrt(2 / seeds)

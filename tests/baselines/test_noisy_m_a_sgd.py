@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from problems import deleting, soak
 from scipy import stats
-from systems import ACCELERATED, BATCH, DATABASE, DIM, PROBLEM, STEPS, N, accelerated, quick_jit
+from systems import ACCELERATED, BATCH, DATABASE, DIM, PROBLEM, STEPS, N, accelerated
 
 import dd_jax as dd
 from dd_jax.baselines import noisy_m_a_sgd
@@ -70,7 +70,7 @@ def test_one_coupled_step_has_exactly_the_law_of_retraining():
 
     seeds = soak(5000, 20_000)
     keys = jax.random.split(jax.random.key(5), seeds)
-    before, after, noises, spent = quick_jit(jax.vmap(go))(keys)
+    before, after, noises, spent = jax.jit(jax.vmap(go))(keys)
     # θ = -η(g + noise) with g = -x, so that the law of the model is N(x, σ²).
     for k in range(2):
         assert stats.kstest(before[:, k], "norm", (old[0, k], sigma)).pvalue > 1e-3
@@ -102,7 +102,7 @@ def served():
         return before, after, spent
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    result = jax.tree.map(np.asarray, quick_jit(jax.vmap(go))(keys))
+    result = jax.tree.map(np.asarray, jax.jit(jax.vmap(go))(keys))
     return edit, result
 
 
@@ -166,7 +166,7 @@ def test_full_batches_without_noise_retrain_exactly():
         after, spent = deleting(system)(keys[1], DATABASE, edit, state)
         return after.model, spent.gradients
 
-    model, spent = quick_jit(go)(jax.random.key(1))
+    model, spent = jax.jit(go)(jax.random.key(1))
     every_row = np.tile(np.arange(N), (STEPS, 1))
     want = replay(every_row, np.zeros((STEPS, DIM)), dd.apply_edit(DATABASE, edit))
     np.testing.assert_allclose(model, want, atol=1e-5)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from problems import deleting
 from scipy import stats
-from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N, quick_jit
+from systems import DATABASE, DIM, PERTURBED, PROBLEM, TARGET, N
 
 import dd_jax as dd
 from dd_jax.baselines import perturbed_gd
-from dd_jax.baselines.base import Constants, project, root_slope
+from dd_jax.baselines.base import Constants, project
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import renyi
 
@@ -25,31 +25,14 @@ CASES = [(STIFF, 50, 2, 0.5, 1e-2), (FLAT, 1000, 30, 1.0, 1e-5), (FLAT, 200, 5, 
 
 
 @pytest.mark.parametrize(("constants", "n", "steps", "epsilon", "delta"), CASES)
-def test_the_secret_form_has_the_published_noise(constants, n, steps, epsilon, delta):
-    made = perturbed_gd.calibrate(
-        constants, n=n, epsilon=epsilon, delta=delta, delete_steps=steps, edits_per_request=3
-    )
-    with mpmath.workdps(40):
-        names = ("strong_convexity", "smoothness", "lipschitz")
-        m, s, g = (mpmath.mpf(getattr(constants, name)) for name in names)
-        left = ((s - m) / (s + m)) ** steps
-        log = mpmath.log(1 / mpmath.mpf(delta))
-        gap = mpmath.sqrt(log + epsilon) - mpmath.sqrt(log)
-        sigma = 4 * mpmath.sqrt(2) * 3 * g * left / (m * n * (1 - left) * gap)
-    assert made.noise_deviation == pytest.approx(float(sigma), rel=1e-12)
-    assert (made.delete_steps, made.noise_steps) == (steps, steps)
-    assert made.step_size == pytest.approx(2 / (constants.smoothness + constants.strong_convexity))
-
-
-@pytest.mark.parametrize(("constants", "n", "steps", "epsilon", "delta"), CASES)
 @pytest.mark.parametrize(("form", "factor"), [("published", 4), ("best", 2)])
 def test_the_noise_is_what_the_proof_needs(form, factor, constants, n, steps, epsilon, delta):
     """Distances to the optimum settle at the recursion's fixed point, for both iterates."""
-    made = perturbed_gd.calibrate(
-        constants, n=n, epsilon=epsilon, delta=delta, delete_steps=steps, form=form
-    )
+    sizes = {"n": n, "delete_steps": steps, "edits_per_request": 3}
+    made = perturbed_gd.calibrate(constants, epsilon=epsilon, delta=delta, form=form, **sizes)
+    assert (made.delete_steps, made.noise_steps) == (steps, steps)
     lipschitz = constants.lipschitz if form == "published" else constants.record_lipschitz
-    shift = factor * lipschitz / (constants.strong_convexity * n)
+    shift = 3 * factor * lipschitz / (constants.strong_convexity * n)
     distance = 0.0
     for _ in range(20_000):
         distance = constants.contraction**steps * (distance + shift)
@@ -136,24 +119,6 @@ def test_the_published_noise_can_be_too_small_and_says_so():
     assert not all(said)
 
 
-@pytest.mark.parametrize("case", STATELESS_CASES)
-def test_the_extra_steps_work_off_all_noises_together(case):
-    """√2σ log(4di/δ) bounds every coordinate of every noise but for δ/2, and T_i - I shrinks it."""
-    constants, _, dim, _, delta = case
-    requests = np.arange(1, 10**5)
-    logs = np.log(4 * dim * requests / delta)
-    assert np.sum(2 * dim * stats.norm.sf(np.sqrt(2) * logs)) <= delta / 2
-    made = stateless(case, max_requests=1000)
-    extra = made.delete_steps - made.noise_steps
-    assert constants.contraction**extra * np.log(4 * dim * 1000 / delta) <= 1 + 1e-12
-
-
-def test_root_slope_inverts_the_conversion():
-    for epsilon, delta in ((1e-3, 1e-9), (1.0, 1e-5), (20.0, 0.5)):
-        slope = root_slope(epsilon, delta) ** 2
-        assert renyi.epsilon_simple_linear(slope, delta) == pytest.approx(epsilon, rel=1e-12)
-
-
 # A ball without the minimiser in it, so that the projection acts.
 SMALL_BALL = Constants.of_problem(PROBLEM, radius=0.2)
 MADE = perturbed_gd.calibrate(SMALL_BALL, n=N, delete_steps=3, **TARGET)
@@ -172,7 +137,7 @@ def run():
         return learned, after, system.publish(keys[2], after)
 
     keys = jax.random.split(jax.random.key(0), 4000)
-    return edit, quick_jit(jax.vmap(go))(keys)
+    return edit, jax.jit(jax.vmap(go))(keys)
 
 
 def by_hand(theta, database, steps, *, radius, step_size, l2=0.2):
@@ -199,16 +164,6 @@ def test_it_descends_without_noise_and_publishes_with_it(run):
     assert np.std(noise) == pytest.approx(1.0, abs=0.04)
     assert abs(np.mean(noise)) < 0.05
     assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
-
-
-def test_iterates_stay_within_the_distance_that_the_noise_is_for(run):
-    edit, (_, after, _) = run
-    edited = dd.apply_edit(DATABASE, edit)
-    optimum = by_hand(np.zeros(DIM), edited, 500, radius=0.2, step_size=1.0)
-    constants = SMALL_BALL
-    left = constants.contraction**MADE.delete_steps
-    bound = 2 * constants.record_lipschitz / (constants.strong_convexity * N) * left / (1 - left)
-    assert np.linalg.norm(np.asarray(after[0]) - optimum) <= bound
 
 
 def test_projection_is_onto_the_ball():

@@ -17,16 +17,15 @@ PROBLEMS = {
     "squared": dd.Problem(dd.losses.squared(), l2=L2),
     "logistic": dd.Problem(dd.losses.logistic(), l2=L2),
 }
-UNOPTIMISED = {"xla_backend_optimization_level": "0"}
 
 
 @pytest.fixture(scope="module", params=PROBLEMS)
 def made(request):
     """The loss's name, the state after learning, and deletion of two rows at a time, compiled."""
     system = projective_residual.system(PROBLEMS[request.param])
-    state, cost = jax.jit(system.learn, compiler_options=UNOPTIMISED)(jax.random.key(0), DATABASE)
+    state, cost = jax.jit(system.learn)(jax.random.key(0), DATABASE)
     assert cost.hessians == N * cost.solves
-    return request.param, state, jax.jit(deleting(system), compiler_options=UNOPTIMISED)
+    return request.param, state, jax.jit(deleting(system))
 
 
 def target(name, database, start):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import deleting
-from systems import DATABASE, DIM, PROBLEM, quick_jit, retrained
+from systems import DATABASE, DIM, PROBLEM, retrained
 
 import dd_jax as dd
 from dd_jax.baselines import fixed_model, noisy_gd_system
@@ -43,8 +43,9 @@ def test_the_paper_calibration_goes_through_its_own_conversion():
         return renyi.epsilon_simple_linear(left, 1e-5)
 
     assert deleted(made.delete_steps) <= 0.5 < deleted(made.delete_steps - 1)
-    claim = noisy_gd_system.guarantee(made, delta=1e-5)
-    assert claim.epsilon <= 0.5
+    system = noisy_gd_system.system(PROBLEM, made, delta=1e-5)
+    assert system.name == "noisy-gd-paper"
+    assert system.guarantee.epsilon <= 0.5
     renyi_claim = noisy_gd_system.guarantee(made)
     assert (renyi_claim.order, renyi_claim.delta) == (2, None)
 
@@ -62,7 +63,7 @@ def test_retraining_forgets_its_state():
     edit = dd.deletion(PROBLEM.loss, DATABASE, [2])
     other = dd.apply_edit(DATABASE, dd.replacement([2], jax.tree.map(lambda a: a[:1], DATABASE)))
 
-    @quick_jit
+    @jax.jit
     def delete(key, database, state):
         return deleting(system)(key, database, edit, state)
 

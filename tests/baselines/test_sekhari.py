@@ -18,7 +18,6 @@ N, DIM, L2, CAPACITY = 30, 3, 0.1, 3
 PROBLEM = dd.Problem(dd.losses.logistic(), l2=L2)
 DATABASE = signed(N, DIM, seed=6)
 CLAIM = {"n": N, "capacity": CAPACITY, "epsilon": 1.0, "delta": 1e-3}
-UNOPTIMISED = {"xla_backend_optimization_level": "0"}
 
 
 def flip(row):
@@ -32,8 +31,7 @@ def made():
     """The system, and its learn and delete compiled."""
     noise = sekhari.calibrate(PROBLEM, **CLAIM)
     system = sekhari.system(PROBLEM, noise=noise, **CLAIM)
-    options = {"compiler_options": UNOPTIMISED}
-    return system, jax.jit(system.learn, **options), jax.jit(deleting(system), **options)
+    return system, jax.jit(system.learn), jax.jit(deleting(system))
 
 
 def serve(made, edits):

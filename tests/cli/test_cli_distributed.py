@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from problems import soak
 
 from dd_jax import cli
+from dd_jax.cli import devices
 from dd_jax.cli.devices import Devices
+from dd_jax.errors import ProcessLost
 from dd_jax.sweeps import store
 
 # None of them is HOST:PORT.
@@ -59,7 +62,9 @@ def test_a_killed_process_ends_the_others_with_one_line_and_a_resumed_sweep_ends
     for name, survivor, status in (("zero", 1, [-9, 3]), ("one", 0, [3, -9]))[: len(PARTS)]:
         ended = found[f"without {name}"]
         assert ended["statuses"] == status
-        assert f"process {survivor} of 2" in ended["err"][survivor].splitlines()[-1]
+        last = ended["err"][survivor].splitlines()[-1]
+        assert f"process {survivor} of 2" in last
+        assert "another process" in last
         assert "Traceback" not in ended["err"][survivor]
         kept.append(ended["chunks"])
     # Each attempt went on from the chunks of the one before.
@@ -125,6 +130,17 @@ def test_processes_with_other_options_are_refused(lives):
 def test_options_that_cannot_work_are_refused(command, options, word, capsys):
     assert cli.main([command, *options.split()]) == 2
     assert word in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_why_a_child_ended_is_told(capsys):
+    """JAX aborts the survivors of a lost process; its page of log is shown for other ends only."""
+    said = b"log\nF0101 JAX distributed service detected fatal errors\nstack"
+    with pytest.raises(ProcessLost, match="another process"):
+        devices._died(signal.SIGABRT, said)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ProcessLost, match="SIGSEGV"):
+        devices._died(signal.SIGSEGV, b"log")
+    assert capsys.readouterr().err == "log"
 
 
 def test_the_environment_says_what_the_options_do_not(monkeypatch):

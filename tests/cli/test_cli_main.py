@@ -64,7 +64,7 @@ def test_version(capsys):
     ("options", "word"),
     [
         ("sweep --mesh 3", "--mesh 3"),
-        ("sweep --eps-dp", "--eps-dp"),
+        ("sweep --eps_dp", "--eps-dp"),
         ("attack sum --seeds x", "--seeds x"),
         ("run --data digits-3-vs-8 --bound x", "--bound x"),
         ("plan", "--eps-dd"),

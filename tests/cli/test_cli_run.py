@@ -18,7 +18,6 @@ from dd_jax.cli import run, serving
 from dd_jax.constants import ProblemConstants
 from dd_jax.data.own_file import CAVEAT, OwnData
 from dd_jax.guarantees import risk
-from dd_jax.intervals import mean_over_seeds
 from dd_jax.plans import arithmetic
 from dd_jax.plans.settings import edited_descent
 
@@ -339,19 +338,11 @@ def test_a_run_with_a_seed_is_a_rehearsal_wherever_one_can_look(answer, folder):
     assert again["requests"] == values["requests"]
 
 
-def test_intervals_are_students():
-    values = np.array([3.0, 4.0, 6.0])
-    expected = stats.t.interval(0.9, 2, np.mean(values), stats.sem(values))
-    np.testing.assert_allclose(mean_over_seeds(values, 0.9)[1:], expected)
-    alone = serving.Served(values[:1, None], None, None, 1.0, 0.0, NO_TIME)
+def test_one_seed_has_no_interval():
+    alone = serving.Served(np.array([[3.0]]), None, None, 1.0, 0.0, NO_TIME)
     line = serving._measured(alone, 0, [])
     risks = [line[name] for name in ("excess_risk", "excess_risk_low", "excess_risk_high")]
     assert risks == [3.0, None, None]
-
-
-def test_the_limits_of_an_accuracy_are_accuracies():
-    mean, low, high = mean_over_seeds(np.array([0.05, 0.95]), 0.99, least=0.0, most=1.0)
-    assert (mean, low, high) == (0.5, 0.0, 1.0)
 
 
 def test_rows_of_the_file_become_places_among_the_training_records():

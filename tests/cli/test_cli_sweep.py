@@ -1,7 +1,6 @@
 """The command around a sweep; the runs themselves are tested in tests/sweeps."""
 
 import csv
-import errno
 import json
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from dd_jax import cli, sweeps
 from dd_jax.sweeps import deletion as deletion_sweep
-from dd_jax.sweeps import store
 
 OPTIONS = ["--l2", "0.05", "0.1", "--eps-dp", "0.5", "1", "--seeds", "3", "--requests", "4"]
 
@@ -108,12 +106,3 @@ def test_bad_input_is_status_2_and_leaves_nothing(options, word, capsys, tmp_pat
     assert cli.main(["sweep", "--results", str(tmp_path / "none"), *options.split()]) == 2
     assert word in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "none").exists()
-
-
-def test_a_full_disk_is_named(ran, capsys, tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(store.os, "fsync", full)
-    assert cli.main(["sweep", "--seeds", "3", "--results", str(tmp_path)]) == 2
-    assert "sweep.csv" in capsys.readouterr().err.splitlines()[-1]

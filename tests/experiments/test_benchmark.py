@@ -170,7 +170,7 @@ def test_a_fall_below_past_runs_is_named(tmp_path):
 
 
 def test_the_last_five_runs_are_the_yardstick():
-    past = [a_result(ratio) for ratio in (0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)]
+    past = [a_result(ratio) for ratio in [0.1] * 6 + [0.9] * 5]
     (found,) = run.regressions(a_result(0.5), past).values()
     assert found == {"now": 0.5, "before": 0.9}
 

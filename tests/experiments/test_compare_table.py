@@ -4,7 +4,6 @@ import io
 import json
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import pytest
 from small_comparison import SMALL
 
@@ -151,15 +150,6 @@ def test_printed_tables_fit_into_eighty_columns(rows):
     assert [cell.split()[-1] for cell in marked[1:]] == ["!", "**", "**"]
     assert len(table.footnotes(rows[:1])) == 2
     assert all(len(line) <= 100 for note in table.notes(rows) for line in note.splitlines())
-
-
-def test_files_are_written_whole(tmp_path):
-    figure = plt.figure()
-    files = table.write(tmp_path / "new", "some", table="a", values={"b": 1}, figure=figure)
-    names = [f"some.{suffix}" for suffix in ("csv", "json", "svg", "pdf", "png")]
-    assert files == [str(tmp_path / "new" / name) for name in names]
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(names)
-    assert not plt.fignum_exists(figure.number)
 
 
 def test_the_figure_shows_every_row_and_every_kind_of_mark(rows):

@@ -81,14 +81,6 @@ def test_steps_are_the_fewest_that_meet_the_budget(form):
     assert run.bound(form, 0.99 * learn // 1, delete, 0) > 0.2
 
 
-def test_the_paper_run_by_hand():
-    # B = e², M = 2λ: η = λ/(64·2·B·4λ²)·ε_dd and K_L = (2B/(λη)) log(4·2/(2·0.5)).
-    run = nonconvex.certified_run(200, 1, 2.0, 0.5, 2.0)
-    growth, l2 = np.exp(2.0), nonconvex.L2
-    assert np.isclose(run.step_size, 0.5 / (64 * 2 * growth * 4 * l2))
-    assert run.learn_steps == np.ceil(2 * growth / (l2 * run.step_size) * np.log(8))
-
-
 def test_plane_has_three_equal_modes_and_its_gradient_is_that_of_its_objective():
     models = np.array([[0.3, -1.0], [2.0, 0.5]])
     turn = np.exp(2j * np.pi / 3) * (models[:, 0] + 1j * models[:, 1])

@@ -1,7 +1,5 @@
 import math
-import os
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,13 +7,12 @@ from scipy import optimize
 from shown import column, shown
 
 import dd_jax as dd
-from dd_jax import data, erm
-from dd_jax.data import fetch
+from dd_jax import data
 from dd_jax.guarantees import renyi, risk
 from dd_jax.guarantees.convex import Descent
 from experiments.cache import Runner
 from experiments.figures import real_data
-from experiments.figures.real_data import TARGETS, Audited, Cost, Curated
+from experiments.figures.real_data import TARGETS, Audited, Cost
 
 DIGITS = "digits-3-vs-8"
 MNIST = "mnist-3-vs-8"
@@ -197,11 +194,6 @@ def test_fetched_data_wait_for_the_full_scale_with_their_costs_known(monkeypatch
     assert len(audited) == 2
 
 
-def test_the_settings_name_what_is_downloaded(monkeypatch):
-    monkeypatch.setattr(fetch, "is_cached", lambda name: name == "adult")
-    assert real_data.Config().datasets == (DIGITS, "adult")
-
-
 def test_measured_retraining_is_the_first_checkpoint_that_arrives():
     made = {
         f"{DIGITS}: risk": np.array([[9.0, 1.0, 1.0]]),
@@ -211,27 +203,3 @@ def test_measured_retraining_is_the_first_checkpoint_that_arrives():
     assert real_data.measured_retraining(made, DIGITS) == 9
     made[f"{DIGITS}: learning risk"] += 1
     assert real_data.measured_retraining(made, DIGITS) == math.inf
-
-
-# --- MNIST --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not (fetch.is_cached("mnist") and os.environ.get("DD_JAX_TEST_MNIST")),
-    reason="takes minutes: run `dd-jax data fetch mnist` and set DD_JAX_TEST_MNIST=1",
-)
-def test_mnist_keeps_its_accuracy_through_a_hundred_deletions():
-    loaded = data.load(MNIST)
-    asked = real_data.make_asked(real_data.FULL, MNIST, loaded.train)
-    assert (asked.n, asked.dim) == (11_982, 784)
-    plan = real_data.make_plan(asked, TARGETS[0])
-    certificate = plan.certificate(request=100, delta=asked.delta)
-    assert certificate.epsilon_dp is not None
-    assert certificate.epsilon_dp <= 1 + 1e-9
-    edits = real_data.stream(asked.problem, loaded.train, 100)
-    curated = Curated(MNIST, asked.problem, plan, loaded.train)
-    models = real_data.releases(Runner(), curated, edits, 1, jax.random.key(7))
-    accuracy = erm.accuracy(models, loaded.test)[0]
-    assert accuracy[0] >= 0.945
-    assert accuracy[-1] >= 0.945

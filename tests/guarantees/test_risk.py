@@ -389,24 +389,21 @@ def ordered(low, high):
 @given(problem, step_counts, step_counts, st.floats(0, 1), step_counts)
 def test_recursion_is_finite_and_monotone(p, learn, delete, share, request):
     p = scaled(p)
-    p["records"] = max(1, np.floor(share * p["n"]))
+    dim = p.pop("dim")
+    run = Descent(2, **p, records=max(1, np.floor(share * p["n"])))
 
-    def risk(**changes):
-        arguments = p | {"learn_steps": learn, "delete_steps": delete, "request": request}
-        arguments |= changes
-        names = ("dim", "learn_steps", "delete_steps", "request")
-        rest = [arguments.pop(name) for name in names]
-        return risks.excess_risk_convex(Descent(2, **arguments), *rest)
+    def risk(dim=dim, learn=learn, delete=delete, request=request, **changes):
+        return risks.excess_risk_convex(replace(run, **changes), dim, learn, delete, request)
 
     base = risk()
     assert isinstance(base, float)
     assert np.isfinite(base)
-    assert ordered(base, risk(noise_variance=2 * p["noise_variance"]))
-    assert ordered(base, risk(lipschitz=2 * p["lipschitz"]))
-    assert ordered(base, risk(dim=2 * p["dim"]))
-    assert ordered(risk(n=2 * p["n"]), base)
-    assert ordered(risk(learn_steps=2 * learn + 1), base)
-    assert ordered(risk(delete_steps=2 * delete + 1), base)
+    for name in ("noise_variance", "lipschitz"):
+        assert ordered(base, risk(**{name: 2 * getattr(run, name)}))
+    assert ordered(base, risk(dim=2 * dim))
+    assert ordered(risk(n=2 * run.n), base)
+    assert ordered(risk(learn=2 * learn + 1), base)
+    assert ordered(risk(delete=2 * delete + 1), base)
     first, last = risk(request=0), risk(request=np.inf)
     assert ordered(min(first, last), base)
     assert ordered(base, max(first, last))

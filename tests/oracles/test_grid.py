@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import soak
 from scipy import stats
 
 from dd_jax.errors import InputError
@@ -195,20 +194,6 @@ def test_refining_the_grid_changes_nothing_for_a_smooth_loss():
     assert results[0] == pytest.approx(results[1], rel=1e-8)
 
 
-def test_logistic_law_by_simulation():
-    rng, count, noise = np.random.default_rng(4), soak(50_000, 200_000), 0.05
-    records = np.array([1.0, -0.5, 0.8, 1.0])
-    where = grid.grid_for(-4, 4, ETA, noise)
-    law = grid.law_after([Phase(logistic(records), 6)], ETA, noise, 0.3, where)
-    models = np.full(count, 0.3)
-    for _ in range(6):
-        step = rng.normal(0, math.sqrt(2 * ETA * noise), count)
-        models = models - ETA * logistic(records)(models) + step
-    for function in (np.sin, np.square, lambda m: np.maximum(m, 0.0)):
-        error = function(models).std() / math.sqrt(count)
-        assert abs(grid.expectation(function, law) - function(models).mean()) < 4.5 * error
-
-
 def test_distance_to_the_gibbs_law():
     """A quadratic's Gibbs law is N(g/h, σ²/h); the stationary law is wider by 1/(1 - ηh/2)."""
     gibbs = grid.gibbs_density(LINE, lambda m: m**2 / 2 - 0.01 * m + 7.0, NOISE)
@@ -220,25 +205,6 @@ def test_distance_to_the_gibbs_law():
     assert grid.renyi(2, late, gibbs) == pytest.approx(gaussian.renyi(2, *laws), rel=1e-9)
     bound = grid.expectation(lambda m: (m - 0.01) ** 2 / 2, late)
     assert bound == pytest.approx(laws[0].covariance[0, 0] / 2, rel=1e-10)
-
-
-def test_small_steps_approach_the_gibbs_law_of_a_nonconvex_loss():
-    records = np.array([1.0, 0.9, -1.0])
-
-    def objective(models):
-        return 0.2 * models**2 / 2 - np.mean(np.tanh(2 * np.multiply.outer(models, records)), -1)
-
-    def gradient(models):
-        inner = np.multiply.outer(models, records)
-        return 0.2 * models - np.mean(2 * records / np.cosh(2 * inner) ** 2, -1)
-
-    distances = []
-    for step_size in (0.1, 0.05):
-        where = grid.grid_for(-9, 9, step_size, 0.3, 0.35)
-        late = grid.law_after([Phase(gradient, 2000)], step_size, 0.3, 0.0, where)
-        distances.append(grid.renyi(2, late, grid.gibbs_density(where, objective, 0.3)))
-    assert distances[0] < 0.01
-    assert distances[0] / distances[1] == pytest.approx(4, rel=0.2)  # bias is second order in η
 
 
 def test_a_density_is_a_start():

@@ -11,7 +11,7 @@ import pytest
 from problems import soak
 
 import dd_jax as dd
-from dd_jax import noisy_gd
+from dd_jax import noisy_gd, products
 from dd_jax.plans import arithmetic
 
 SEEDS = soak(512, 4096)
@@ -171,6 +171,42 @@ def test_the_old_order_of_operations_breaks_what_the_check_allows(monkeypatch):
     monkeypatch.undo()
     jax.clear_caches()
     assert abs(ratio - 1) - 4 * error > 0.05
+
+
+@pytest.mark.parametrize(("kappa", "n", "parts"), [(2, 1000, 2), (10, 1000, 2), (2, 1000, 1)])
+def test_three_passes_follow_the_exact_law_where_they_are_allowed_and_one_does_not(
+    monkeypatch, kappa, n, parts
+):
+    """A TPU's products, computed here; a single bfloat16 pass (one part) is the control."""
+
+    def on_tpu(*args, default, **forms):
+        return forms.get("tpu", default)(*args)
+
+    def in_three_passes(kappa, n):
+        problem, _, *rest = ridge_case(kappa, n, 0.9)
+        problem = dataclasses.replace(problem, precision="bfloat16x3")
+        return problem, planned(problem, n, protects="label"), *rest
+
+    assert verdict(in_three_passes(kappa, n)[1]) == "silent"
+    monkeypatch.setattr(jax.lax, "platform_dependent", on_tpu)
+    monkeypatch.setitem(products.PARTS, "bfloat16x3", parts)
+    jax.clear_caches()
+    shifts, variance = laws(in_three_passes, kappa, n)
+    monkeypatch.undo()
+    jax.clear_caches()
+    if parts == 1:
+        assert variance > 1.1
+        return
+    assert abs(variance - 1) <= 0.01
+    for ratio, error in shifts:
+        assert abs(ratio - 1) <= 0.01 + 4 * error
+
+
+def test_three_passes_are_refused_where_full_products_are_not():
+    full = ridge_case(1000, 1000, 0.9)[0]
+    three = dataclasses.replace(full, precision="bfloat16x3")
+    assert verdict(planned(full, 1000, protects="label")) == "silent"
+    assert verdict(planned(three, 1000, protects="label")) == "refused"
 
 
 def test_numbers_beyond_the_range_of_singles_are_refused_and_doubles_hold_them():

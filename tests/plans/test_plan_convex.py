@@ -225,3 +225,16 @@ def test_label_plan_uses_half_the_label_sensitivity():
     by_record = plan_convex(huber, n=1000, dim=3, **BUDGETS)
     by_label = plan_convex(huber, n=1000, dim=3, protects="label", **BUDGETS)
     assert by_label.noise_variance == by_record.noise_variance
+    clipped = dataclasses.replace(squared, clip_norm=0.3)  # which bounds labels' influence too
+    by_record = plan_convex(clipped, n=1000, dim=3, **BUDGETS)
+    by_label = plan_convex(clipped, n=1000, dim=3, protects="label", **BUDGETS)
+    assert by_label.noise_variance == by_record.noise_variance
+
+
+def test_the_risk_of_a_label_plan_counts_with_the_whole_gradient():
+    """Labels move a gradient by less than L, but the model still goes as far as L/λ."""
+    loss = LossConstants("own", True, True, lipschitz=1.0, smoothness=1.0, label_sensitivity=0.5)
+    plan = plan_convex(ProblemConstants(loss, 0.5), n=1000, dim=3, protects="label", **BUDGETS)
+    whole = dataclasses.replace(plan, protects="record").certificate()
+    assert plan.certificate().eps_dd < whole.eps_dd
+    assert plan.certificate().risk_bound == whole.risk_bound

@@ -62,6 +62,21 @@ def questions(rng, edits):
     return request, inserted, joint
 
 
+def covered(certificate, gone, stayed, renyi, advantage):
+    """Both laws of a deleted and of a staying record are; how near to it the deleted ones come."""
+    order, joint = certificate.order, certificate.records
+    exact = renyi(order, *gone)
+    assert exact <= certificate.eps_dd_records * SLACK + TINY
+    assert renyi(order, *stayed) <= joint**2 * certificate.eps_dp_request * SLACK + TINY
+    if joint > 1:
+        return 0.0
+    assert exact <= certificate.eps_dd_request * SLACK + TINY
+    assert certificate.eps_dd_request <= certificate.eps_dd_adaptive * SLACK
+    assert certificate.eps_dp_request <= certificate.eps_dp_adaptive * SLACK
+    assert advantage(*gone) <= certificate.advantage_bound * SLACK + TINY
+    return exact / certificate.eps_dd_request
+
+
 # --- label-ridge -------------------------------------------------------------------------------
 
 
@@ -124,24 +139,16 @@ def test_label_ridge():
             phases(features, [labels[side] for labels in streams], plan, steps) for side in (0, 1)
         ]
         gone = [law(plan, run) for run in runs]
-        exact = gaussian.renyi(plan.order, *gone)
-        assert exact <= certificate.eps_dd_records * SLACK
-        if joint == 1:
-            assert exact <= certificate.eps_dd_request * SLACK
-            assert certificate.eps_dd_request <= certificate.eps_dd * SLACK
-            assert gaussian.advantage(*gone) <= certificate.advantage_bound * SLACK
-            tightest = max(tightest, exact / certificate.eps_dd_request)
         staying = [
             [*run[:-1], gaussian.ridge_phase(features, labels, plan.problem.l2, steps[-1])]
             for run, labels in zip(runs, stays, strict=True)
         ]
-        exact = gaussian.renyi(plan.order, *(law(plan, run) for run in staying))
-        group = joint**2
-        assert exact <= group * certificate.eps_dp_request * SLACK
-        assert certificate.eps_dp_request <= certificate.eps_dp * SLACK
+        stayed = [law(plan, run) for run in staying]
+        share = covered(certificate, gone, stayed, gaussian.renyi, gaussian.advantage)
+        tightest = max(tightest, share)
         together = [law(plan, run, gaussian.joint_law) for run in staying]
         exact = gaussian.renyi(plan.order, *together)
-        assert exact <= group * certificate.eps_dp_joint * SLACK
+        assert exact <= joint**2 * certificate.eps_dp_joint * SLACK
         for run, released in zip(runs, gone, strict=True):
             risk = gaussian.excess_risk(released, run[-1].hessian, run[-1].linear_term)
             assert risk <= certificate.risk_bound_request * SLACK
@@ -270,16 +277,10 @@ def test_logistic_streams():
         certificate = plan.certificate(request=request, first_inserted=inserted, records=joint)
         line = Line(plan, logistic_slope, logistic_value)
         gone = [line.releases([pair[side] for pair in streams]) for side in (0, 1)]
-        exact = grid.renyi(plan.order, gone[0][-1], gone[1][-1])
-        assert exact <= certificate.eps_dd_records * SLACK + TINY
-        if joint == 1:
-            assert exact <= certificate.eps_dd_request * SLACK + TINY
-            advantage = grid.total_variation(gone[0][-1], gone[1][-1])
-            assert advantage <= certificate.advantage_bound * SLACK + TINY
-            tightest = max(tightest, exact / certificate.eps_dd_request)
-        staying = [line.next(stays[side], gone[side][-2], plan.delete_steps) for side in (0, 1)]
-        exact = grid.renyi(plan.order, *staying)
-        assert exact <= joint**2 * certificate.eps_dp_request * SLACK + TINY
+        last = [side[-1] for side in gone]
+        stayed = [line.next(stays[side], gone[side][-2], plan.delete_steps) for side in (0, 1)]
+        share = covered(certificate, last, stayed, grid.renyi, grid.total_variation)
+        tightest = max(tightest, share)
         for side in (0, 1):
             check_risks(line, [pair[side] for pair in streams], gone[side], certificate)
     assert tightest > 0.02
@@ -319,15 +320,11 @@ def test_tanh_streams():
                     closest = max(closest, exact / unseen.eps_dd_request)
             check_risks(line, [pair[side] for pair in streams], gone[side], unseen)
             check_risks(line, [pair[side] for pair in streams], gone[side], seen)
-        exact = grid.renyi(plan.order, gone[0][-1], gone[1][-1])
-        assert exact <= seen.eps_dd_records * SLACK + TINY
+        last = [side[-1] for side in gone]
+        stayed = [line.next(stays[side], gone[side][-2], plan.delete_steps) for side in (0, 1)]
+        covered(seen, last, stayed, grid.renyi, grid.total_variation)
         if joint == 1:
-            assert exact <= seen.eps_dd_adaptive * SLACK + TINY
-            advantage = grid.total_variation(gone[0][-1], gone[1][-1])
-            assert advantage <= min(unseen.advantage_bound, seen.advantage_bound) + 1e-7
-        staying = [line.next(stays[side], gone[side][-2], plan.delete_steps) for side in (0, 1)]
-        exact = grid.renyi(plan.order, *staying)
-        assert exact <= joint**2 * unseen.eps_dp * SLACK + TINY
+            assert grid.total_variation(*last) <= unseen.advantage_bound + 1e-7
     assert 1e-3 < closest < 1
 
 

@@ -78,7 +78,10 @@ REFUSED = {
         lambda: bounded(form="paper", noise_variance=4.0, step_size=0.1),
         "step_size",
     ),
-    "noise below the budget": (lambda: convex(noise_variance=1e-9), "noise_variance"),
+    "noise just below the budget": (
+        lambda: convex(noise_variance=0.999 * convex().noise_variance),
+        "noise_variance",
+    ),
     "non-convex noise below the budget": (
         lambda: bounded(n=2, noise_variance=1.0, eps_dd=0.5, eps_dp=0.01),
         "noise_variance",

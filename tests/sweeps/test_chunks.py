@@ -200,18 +200,6 @@ def test_a_chunk_of_another_place_stream_or_length_is_made_again(
     assert contents(tmp_path) == contents(unbroken[0])
 
 
-def test_two_writers_in_turn_leave_one_set_of_files(unbroken, tmp_path):
-    """Each finds the other's chunks between its own, as two processes would."""
-
-    def other(done, total):
-        del total
-        sweeps.over_seeds(stream(tmp_path), draw, KEY, min(done + 4, 11), SCALE)
-
-    found = sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE, progress=other)
-    np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
-    assert contents(tmp_path) == contents(unbroken[0])
-
-
 def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
     folder = Folder.open(tmp_path, "x", {})
     dead = subprocess.Popen([sys.executable, "-c", ""])

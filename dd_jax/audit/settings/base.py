@@ -27,7 +27,7 @@ from dd_jax.plans import Plan
 TARGET_ROW = 0
 EPS_DP, EPS_DD = 1.0, 0.1
 # The Gaussian route reads a lower bound on μ as R_q = q μ²/2; where the law is far from Gaussian (a
-# requester that recodes leaves a coin) only a Rényi bound may stand beside an exact R_q.
+# requester that recodes leaves a coin) only a Rényi bound may be compared with an exact R_q.
 GAUSSIAN, EVENT = ("gaussian_mu",), ("renyi_binary",)
 # The certificates of linear losses are attained: at the confidence of the numbers, one run in
 # twenty would accuse a true one. A verdict takes a fiftieth of their risk.
@@ -35,7 +35,7 @@ VERDICT_RISK = 1 / 50
 
 
 class AuditedClaim(NamedTuple):
-    """One claim of the certificate and the samples that speak about it.
+    """One claim of the certificate and the samples that it is judged on.
 
     Attributes:
         name: its short name. words: what it says, for people.

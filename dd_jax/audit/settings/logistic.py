@@ -1,7 +1,7 @@
 """The audit on real data: logistic regression on digits.
 
-One row holds a record made to be told from its neighbour, and requesters carry it past its
-deletion. Exact divergences are not known.
+One row holds a record that differs as much as possible from its neighbour, and requesters copy what
+they learn of it into other rows before its deletion. Exact divergences are not known.
 """
 
 import itertools
@@ -197,7 +197,7 @@ def setting(order: float) -> AuditSetting:
         claim = certified(plan, "deletion", request=request)
         audited.append(audit(name, words, name, (request, request + 1), claim))
     for seen, kind in itertools.product(SEEN, (RECODING, LOSS)):
-        # The target goes with the recoding, or after p deletions by loss.
+        # The recoding request also deletes the target; the loss chaser does so after p deletions.
         request = seen if kind == RECODING else seen + 1
         make = recoder if kind == RECODING else loss_chaser
         requester = make(problem.loss, train, target, deleted_by=request)
