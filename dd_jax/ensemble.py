@@ -7,7 +7,7 @@ outside, so that memory is bounded by the chunk and progress can be shown.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,12 @@ from dd_jax import checks, processes, sharding
 from dd_jax.databases import RowShard, overlay, rows_of
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
-from dd_jax.types import Edit, apply_edit, check_edit
+from dd_jax.types import Edit, apply_edit, check_edit, is_concrete
 
 DEFAULT_CHUNK = 1024
+# XLA uses half the width of an AVX-512 register unless told otherwise, which makes the exponentials
+# of the slopes twice as slow. Processors without such registers are not affected.
+CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 # Seeds are folded into the key as 32-bit numbers; larger ones would repeat.
 MOST_SEEDS = 2**32
 
@@ -71,7 +74,9 @@ def over_seeds(
         # Every chunk has the same shape, so nothing is compiled twice; surplus seeds are cut off
         # below.
         with processes.together():
-            part = _one_chunk(fn, chunk, mesh, key, np.uint32(first_seed + first), args)
+            part = _compiled(mesh, key, args)(
+                fn, chunk, mesh, key, np.uint32(first_seed + first), args
+            )
             parts.append(part if mesh is None else processes.gather(part))
         if progress is not None:
             jax.block_until_ready(parts[-1])
@@ -86,10 +91,9 @@ def program(
 ) -> jax.stages.Lowered:
     """The program that `over_seeds` gives to the compiler for a chunk of seeds."""
     chunk = chunk if mesh is None else sharding.round_up(chunk, mesh)
-    return _one_chunk.lower(fn, chunk, mesh, key, np.uint32(0), args)
+    return _compiled(mesh, key, args).lower(fn, chunk, mesh, key, np.uint32(0), args)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _one_chunk(
     fn: Callable, chunk: int, mesh: Mesh | None, key: Array, first: Array, args: tuple
 ) -> PyTree:
@@ -99,6 +103,34 @@ def _one_chunk(
         return jax.vmap(lambda seed: fn(_fold_in(key, seed), *args))(seeds)
 
     return (run if mesh is None else sharding.over_mesh(run, mesh, args))(seeds, key, args)
+
+
+_plain = jax.jit(_one_chunk, static_argnums=(0, 1, 2))
+_for_cpu = jax.jit(_one_chunk, static_argnums=(0, 1, 2), compiler_options=CPU_OPTIONS)
+
+
+def _compiled(mesh: Mesh | None, *arrays: PyTree) -> Any:
+    """`_one_chunk` jitted, with `CPU_OPTIONS` where nothing but CPUs runs it.
+
+    JAX takes such options only for an outermost jit, so not if the caller is being traced.
+    """
+    leaves = jax.tree.leaves(arrays)
+    held = [leaf.devices() for leaf in leaves if isinstance(leaf, jax.Array) and is_concrete(leaf)]
+    used = set().union(*held) if mesh is None else set(mesh.devices.flat)
+    only_cpus = jax.default_backend() == "cpu" and {device.platform for device in used} <= {"cpu"}
+    # Inside a trace every new array is traced too.
+    outermost = all(is_concrete(leaf) for leaf in (*leaves, jnp.zeros(())))
+    return _for_cpu if only_cpus and outermost and _options_known() else _plain
+
+
+@functools.cache
+def _options_known() -> bool:
+    """Whether this version of XLA knows `CPU_OPTIONS`; if not, it refuses to compile."""
+    try:
+        jax.jit(lambda: 0, compiler_options=CPU_OPTIONS).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def _fold_in(key: Array, seed: Array) -> Array:

@@ -400,7 +400,8 @@ def _chunked_sum(
         slopes = _slopes(scores, products.dot(precision, features, last), label, models)
         if clip_norm is not None:
             norms = jnp.sqrt(jnp.sum(features**2, axis=-1))
-            slopes = _clip_stack(scores, slopes, norms, clip_norm)
+            clamp = _clamp_by_choice if copies else jnp.clip
+            slopes = _clip_stack(scores, slopes, norms, clip_norm, clamp)
         if own:
             slopes = _weigh_slopes(slopes, weight)
             weight = None
@@ -486,13 +487,18 @@ def _clip_slopes(scores: LinearScores, slopes, norms, clip_norm) -> Array:
     return slopes * clip_weight(sizes, clip_norm)[..., None]
 
 
-def _clip_stack(scores: LinearScores, slopes, norms, clip_norm) -> Array:
+def _clip_stack(scores: LinearScores, slopes, norms, clip_norm, clamp=jnp.clip) -> Array:
     """The same for slopes (rows, S) or (rows, C, S) and one clip norm, or one for each model."""
     if scores.num_scores is None:
         limit = slope_limit(norms[:, None], clip_norm)
-        return jnp.clip(slopes, -limit, limit)
+        return clamp(slopes, -limit, limit)
     sizes = norms[:, None] * jnp.sqrt(jnp.sum(slopes**2, axis=1))
     return slopes * clip_weight(sizes, clip_norm)[:, None]
+
+
+def _clamp_by_choice(values: Array, least: Array, most: Array) -> Array:
+    """`jnp.clip`, faster on a CPU: a maximum that passes on NaN takes it several instructions."""
+    return jnp.where(values < least, least, jnp.where(values > most, most, values))
 
 
 def slope_limit(norms: Array, clip_norm) -> Array:

@@ -1,5 +1,7 @@
 """Seeds get the same numbers in any chunks, and neighbouring runs differ in one record."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import pytest
 from problems import signed
 
 import dd_jax as dd
+from dd_jax import ensemble
 from dd_jax.keys import tagged
 from dd_jax.noisy_gd import Schedule, mechanism
 
@@ -82,3 +85,48 @@ def test_bad_arguments_are_refused():
     }.items():
         with pytest.raises(dd.InputError, match=word):
             call()
+
+
+# --- the compiler's options -----------------------------------------------------------------------
+
+
+def _scaled(key, scale):
+    return scale * jax.random.normal(key)
+
+
+def test_it_runs_inside_other_transformations():
+    """JAX refuses a compiler's options anywhere but in the outermost jit."""
+    key, scale = jax.random.key(0), jnp.ones(2)
+    plain = dd.over_seeds(_scaled, key, 5, scale)
+    traced = jax.jit(lambda key: dd.over_seeds(_scaled, key, 5, scale))(key)
+    constant = jax.jit(lambda: dd.over_seeds(_scaled, key, 5, scale))()
+    slope = jax.grad(lambda scale: dd.over_seeds(_scaled, key, 5, scale).sum())(scale)
+    chex.assert_trees_all_close(traced, plain)
+    chex.assert_trees_all_close(constant, plain)
+    chex.assert_trees_all_close(slope, plain.sum(0), rtol=1e-5)
+
+
+def test_a_compiler_that_does_not_know_the_options_never_gets_them(monkeypatch):
+    unknown = {"xla_cpu_no_such_option": 1}
+    refused = jax.jit(ensemble._one_chunk, static_argnums=(0, 1, 2), compiler_options=unknown)
+    monkeypatch.setattr(ensemble, "CPU_OPTIONS", unknown)
+    monkeypatch.setattr(ensemble, "_for_cpu", refused)
+    key, scale = jax.random.key(0), jnp.ones(2)
+    assert ensemble._options_known(), "those of this version"
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        dd.over_seeds(_scaled, key, 3, scale)
+    ensemble._options_known.cache_clear()
+    try:
+        assert dd.over_seeds(_scaled, key, 3, scale).shape == (3, 2)
+    finally:
+        ensemble._options_known.cache_clear()
+
+
+def test_only_cpus_get_the_options(monkeypatch):
+    key = jax.random.key(0)
+    assert ensemble._compiled(None, key) is ensemble._for_cpu
+    chip = type("Chip", (), {"platform": "tpu"})()
+    mesh: Any = type("Chips", (), {"devices": np.array([[chip]])})()
+    assert ensemble._compiled(mesh, key) is ensemble._plain
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert ensemble._compiled(None, key) is ensemble._plain

@@ -40,9 +40,8 @@ def test_every_form_computes_the_same_gradient(monkeypatch):
     monkeypatch.setattr(kernel, "CLIP_NORM", 0.3)
     problem = kernel.logistic_problem()
     ours = kernel.batched(problem)(params, database)
-    np.testing.assert_allclose(
-        ours, kernel.numpy_gradient(np.asarray(params), database)(), atol=1e-6
-    )
+    theirs = kernel.numpy_gradient(database)(np.asarray(params))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
     np.testing.assert_allclose(ours, kernel.per_record(problem, 50)(params, database), atol=1e-6)
     assert np.abs(np.asarray(ours - mean)).max() > 1e-3, "clipping acts"
 
@@ -59,6 +58,15 @@ def test_steps_without_noise_are_the_gradient_work_of_the_noisy_ones():
     )
     np.testing.assert_allclose(quiet, plain, atol=1e-6)
     assert np.abs(np.asarray(plain - params[0])).max() > 0.01
+
+
+def test_the_numpy_loop_makes_our_steps(monkeypatch):
+    monkeypatch.setattr(kernel, "NOISE", 0.0)
+    database, params = kernel.logistic_inputs(50, 4, 1)
+    ours = kernel.noisy_steps(kernel.logistic_problem(), 5)(params, database)[0]
+    theirs = kernel.numpy_steps(database, np.asarray(params[0]), 5)()
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert theirs.dtype == np.float32
 
 
 def test_the_torch_loop_makes_our_steps(monkeypatch):
@@ -98,6 +106,15 @@ def test_ratios_are_of_best_times_each_for_all_seeds(monkeypatch, known_times, k
     assert 4 * (200 * 6 + weights) <= cell.peak_bytes < 4 * 200 * weights
     if not kind.get("hidden"):
         assert cell.peak_bytes <= cell.formula_bytes
+
+
+def test_a_cell_of_one_model_times_a_run(monkeypatch, known_times):
+    monkeypatch.setattr(kernel, "GEMM_SIZES", (64,))
+    known_times({"gemm 64": 2.0, "ours": 4.0, "numpy": 12.0})
+    cell = kernel.measure(kernel.Workload(200, 5, 1, steps=30))
+    assert cell.gemm_ratio == pytest.approx((30 * 4 * 200 * 5 / 4.0) / (2 * 64**3 / 2.0))
+    assert cell.numpy_ratio == 3
+    assert cell.peak_bytes <= cell.formula_bytes
 
 
 @pytest.mark.slow
