@@ -39,6 +39,7 @@ COMMANDS = {
     "plan": "turn budgets into a step size, noise and steps, and print the certificate",
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
+    "targets": "size a sweep for TPUs and GPUs by their own compilers: memory, collectives, time",
 }
 DD_JAX = Program(
     "dd-jax",
