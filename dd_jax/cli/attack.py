@@ -1,4 +1,4 @@
-"""`dd-jax attack`: play one of the violations and show what it refutes."""
+"""`dd-jax attack`: play one of the attacks and show what it refutes."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -36,25 +36,25 @@ class Config:
     confidence: float | None = None
     """Confidence of the intervals, all of them at once."""
     n: int | None = None
-    """Records in the database."""
+    """Number of records in the database."""
     step: int | None = None
     """The request i that deletes the target."""
     releases: int | None = None
-    """Releases that the adversary sees after the deletion."""
+    """Number of releases that the adversary sees after the deletion."""
     epsilon: float | None = None
-    """ε of each release."""
+    """The ε of each release."""
     passwords: int | None = None
     """Number of possible passwords."""
     order: float | None = None
     """Rényi order q of the claim."""
     shards: int | None = None
-    """Shards of SISA."""
+    """Number of shards of SISA."""
     noise: float | None = None
     """Noise multiplier of the private shards."""
     group: int | None = None
-    """Members of a group who leave."""
+    """Number of members of a group who leave."""
     l2: float | None = None
-    """λ, the L2 constant."""
+    """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: float | None = None
     """ε_dp of one release of Noisy-GD."""
     eps_dd: float | None = None

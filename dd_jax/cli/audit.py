@@ -40,8 +40,9 @@ class Config:
     replays: int | None = None
     """Replays: 20 of each control, 2000 of each bound."""
     confidence: float | None = None
-    """Confidence of all audited numbers together, 0.95 by default; verdicts take a fiftieth of its
-    risk (0.999). With --controls 0.999 for the whole table, with --coverage 0.95 for each bound."""
+    """Confidence of all audited numbers together, 0.95 by default; verdicts use a fiftieth of the
+    risk (confidence 0.999). With --controls it is for the whole table, 0.999 by default; with
+    --coverage for each bound, 0.95 by default."""
     order: float = 2.0
     """Rényi order q of the budgets."""
     seed: int = 0

@@ -162,7 +162,7 @@ def _supervised(command: str, config: Any, work: Callable[[], int]) -> int:
         command: what the process calls itself.
         config: the command's options; `config.devices` says how the processes find each other, all
             else must be the same in all of them.
-        work: the command itself; of all processes, the first one is heard.
+        work: the command itself; only the first process prints.
     """
     name = ": ".join(filter(None, (command, config.devices.label())))
     heard, told = os.pipe()

@@ -20,9 +20,9 @@ class Config:
     """
 
     n: int
-    """Records in the database."""
+    """Number of records in the database."""
     dim: int
-    """Parameters of the model."""
+    """Number of parameters of the model."""
     l2: float
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: float
@@ -54,7 +54,7 @@ class Config:
     label_bound: float | None = None
     """Bound on the labels of the squared loss."""
     num_classes: int | None = None
-    """Classes of the softmax loss."""
+    """Number of classes of the softmax loss."""
     hidden: int | None = None
     """Hidden units of the bounded network."""
     output_norm: float | None = None

@@ -21,7 +21,7 @@ from dd_jax.plans import Certificate
 
 @dataclass(frozen=True)
 class Config:
-    """What would it cost to honour deletions on these data?
+    """What would deletions cost on these data?
 
     Learns a private linear model, serves a stream of deletions, and shows for every request the
     excess risk, held-out accuracy, gradients spent, the ratio to retraining and what is certified.
@@ -37,7 +37,7 @@ class Config:
 
     If no bounds are declared, the ranges are measured on the records, which no certificate covers;
     the output says so. Rows are numbered from 0, after the header. The noise comes from a secret
-    key, which is not stored. With --seed the noise can be repeated, and guessed: a rehearsal.
+    key, which is not stored. A run with --seed is a rehearsal: anybody can repeat its noise.
     """
 
     data: str
@@ -70,7 +70,7 @@ class Config:
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
     seed: int | None = None
-    """Rehearse: noise and a file's split from this seed. By default a secret key, and split 0."""
+    """Rehearse: take the noise and a file's split from this seed; by default the key is secret."""
     json: Switch = False
     """Print one JSON object."""
     save: Path | None = None

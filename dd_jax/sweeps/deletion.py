@@ -232,6 +232,7 @@ def judged(key: Array, run: PlannedRun, train: PyTree, test: PyTree) -> Outcome:
         observe=range(run.requests) if adaptive else (),
         overlay=adaptive,  # each seed has its own edits; its rows need no copy for them
     )
+    # Two slices: a gather would make TPUs copy all releases first.
     first, last = (jax.tree.map(lambda leaf, i=i: leaf[i], transcript.releases) for i in (0, -1))
     models = jax.tree.map(lambda *leaves: jnp.stack(leaves), first, last)
     edits = transcript.edits

@@ -42,7 +42,7 @@ class Config:
     epsilon: float = 1.0
     """The target ε for a deleted record."""
     delta: float = 1e-5
-    """δ, the same."""
+    """The target δ, the same."""
     seeds: int = 500
     """Interactions in each world; systems with costly requests get fewer."""
     records: int = 256
