@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from dd_jax.cli.options import Switch, flag
+from dd_jax.cli.options import MaybeFloat, MaybePath, MaybeText, Switch, Texts, flag
 from dd_jax.errors import InputError
 
 
@@ -15,25 +15,25 @@ from dd_jax.errors import InputError
 class Reading:
     """How a file of one's own is read, and what is known about its values."""
 
-    label: str | None = None
+    label: MaybeText = None
     """Column (CSV) or array (NPZ, `label` by default) with the two classes."""
-    features: str | None = None
+    features: MaybeText = None
     """NPZ: array with one row of numbers per record, `features` by default."""
-    drop: tuple[str, ...] = ()
+    drop: Texts = ()
     """CSV: columns to leave out."""
-    delimiter: str | None = None
+    delimiter: MaybeText = None
     """CSV: character between columns; found in the header by default."""
-    bound: float | None = None
+    bound: MaybeFloat = None
     """Declared: no row has a larger norm."""
-    lower: float | None = None
+    lower: MaybeFloat = None
     """Declared: no value is smaller."""
-    upper: float | None = None
+    upper: MaybeFloat = None
     """Declared: no value is larger."""
-    ranges: Path | None = None
+    ranges: MaybePath = None
     """Declared: JSON file with the range of every column, {"age": [0, 120], …}."""
     unit_rows: Switch = False
     """Divide every row by its own norm; needs no bound."""
-    test_fraction: float | None = None
+    test_fraction: MaybeFloat = None
     """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
 
 

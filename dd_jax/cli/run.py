@@ -12,7 +12,7 @@ import numpy as np
 
 from dd_jax import files
 from dd_jax.cli import options, records
-from dd_jax.cli.options import Switch
+from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
 from dd_jax.cli.records import AS_IT_IS, ReadingOptions
 from dd_jax.errors import InputError
@@ -45,11 +45,11 @@ class Config:
     reading: ReadingOptions = AS_IT_IS
     intercept: Switch = False
     """Append a constant 1 to the scaled features."""
-    requests: int | None = None
+    requests: MaybeInt = None
     """Deletion requests to serve; 10 by default."""
     edits_per_request: int = 1
     """Rows r that one request deletes."""
-    rows: tuple[int, ...] = ()
+    rows: Ints = ()
     """Rows to delete, in order, none of them held out; the first training rows by default."""
     loss: Literal["logistic", "smoothed_hinge", "huber"] = "logistic"
     """Loss of one record."""
@@ -59,9 +59,9 @@ class Config:
     """Privacy budget of one release, for records that stay."""
     eps_dd: float = 0.1
     """Deletion budget: what may remain of one deleted record."""
-    order: float | None = None
+    order: MaybeFloat = None
     """Rényi order q of the budgets; 2 by default."""
-    delta: float | None = None
+    delta: MaybeFloat = None
     """The δ of (ε, δ), if the budgets are its ε."""
     adaptivity: int = 0
     """Releases p that the requester may have seen before."""
@@ -69,11 +69,11 @@ class Config:
     """Formulas of the certificate."""
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
-    seed: int | None = None
+    seed: MaybeInt = None
     """Rehearse: take the noise and a file's split from this seed; by default the key is secret."""
     json: Switch = False
     """Print one JSON object."""
-    save: Path | None = None
+    save: MaybePath = None
     """Folder to write run.json, run.csv and certificate.json to; made if it is missing."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dd_jax.cli import options, records
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
-from dd_jax.cli.options import Switch
+from dd_jax.cli.options import Floats, Ints, Switch
 from dd_jax.cli.output import count, number, print_json, print_table, progress, say
 from dd_jax.cli.records import AS_IT_IS, ReadingOptions
 from dd_jax.constants import CatalogueLoss, Precision
@@ -47,21 +47,21 @@ class Config:
     reading: ReadingOptions = AS_IT_IS
     intercept: Switch = False
     """Append a constant 1 to the scaled features."""
-    records: tuple[int, ...] = ()
+    records: Ints = ()
     """Use the first n records of the training set; all by default. Each n compiles once more."""
     loss: tuple[CatalogueLoss, ...] = ("logistic",)
     """Losses of the catalogue; tanh_margin and bounded_network get non-convex plans."""
-    smoothing: tuple[float, ...] = ()
+    smoothing: Floats = ()
     """Width of the smoothed hinge's corner."""
-    threshold: tuple[float, ...] = ()
+    threshold: Floats = ()
     """The Huber loss is linear beyond this residual."""
-    hidden: tuple[int, ...] = ()
+    hidden: Ints = ()
     """Hidden units of the bounded network."""
-    output_norm: tuple[float, ...] = ()
+    output_norm: Floats = ()
     """Norm of the bounded network's fixed output weights."""
     l2: tuple[float, ...] = (0.05,)
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
-    clip_norm: tuple[float, ...] = ()
+    clip_norm: Floats = ()
     """Clip every record's gradient to this norm; no clipping by default."""
     precision: tuple[Precision, ...] = ("full",)
     """How matrix products are computed: in full, or in three bfloat16 passes on accelerators."""
@@ -69,15 +69,15 @@ class Config:
     """Privacy budget of one release."""
     eps_dd: tuple[float, ...] = (0.1,)
     """Deletion budget: what may remain of one deleted record."""
-    order: tuple[float, ...] = ()
+    order: Floats = ()
     """Rényi order q of the budgets, 2 unless --delta is given."""
-    delta: tuple[float, ...] = ()
+    delta: Floats = ()
     """The δ of (ε, δ), if the budgets are its ε."""
     accountant: tuple[Accountant, ...] = ()
     """Formulas of the plan; the tightest by default."""
-    noise_variance: tuple[float, ...] = ()
+    noise_variance: Floats = ()
     """Noise variance σ²; by default the smallest that the budgets allow."""
-    step_size: tuple[float, ...] = ()
+    step_size: Floats = ()
     """Step size η; that of the plan by default."""
     requests: int = 10
     """Requests that are served."""
