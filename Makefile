@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TARGETS := $(VENV)-targets
+TARGETS_READY := $(TARGETS)/.ready
 RESULTS ?= results
 SCALE ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report figures test soak check compare bench data pictures format lock clean
+.PHONY: help setup report figures test soak targets test-targets check compare bench data pictures format lock clean
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
@@ -17,6 +19,7 @@ help:
 	@echo "make check    style, types, import layers"
 	@echo "make compare  every system on the same records, as a table and a figure"
 	@echo "make bench    speed as ratios to this machine's matrix product"
+	@echo "make targets  what the compilers of TPUs and GPUs say of a sweep (an environment of its own)"
 	@echo "make pictures draw the pictures of docs/attacks anew"
 	@echo "make data     fetch MNIST and Adult into the cache (dd-jax data lists more)"
 	@echo "make format   rewrite the sources in the project's style"
@@ -55,6 +58,20 @@ compare: $(READY)
 bench: $(READY)
 	$(BIN)/python -m experiments bench
 
+# The compilers of accelerators slow every start of JAX, so they get an environment of their own.
+$(TARGETS_READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(TARGETS)
+	$(TARGETS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(TARGETS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint requirements.lock --editable '.[targets]'
+	@touch $@
+
+targets: $(TARGETS_READY)
+	$(TARGETS)/bin/dd-jax targets
+
+test-targets: $(TARGETS_READY)
+	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest tests/test_targets.py
+
 # Only by hand: the pictures are part of the documentation, and take some minutes.
 pictures: $(READY)
 	for page in docs/attacks/[a-z]*.md; do name=$$(basename $$page .md); \
@@ -74,5 +91,5 @@ lock:
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(RESULTS) build *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TARGETS) $(RESULTS) build *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

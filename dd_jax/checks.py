@@ -151,9 +151,9 @@ def choice(name, value, known: Collection[str]) -> str:
 
 
 def step_size_strict(step_size, l2, smoothness):
-    """η, refused unless η < 1/(λ+β): the condition of the paper's proof.
+    """The step size η, refused unless η < 1/(λ+β): the condition of the paper's proof.
 
-    `lem:T_is_bijective_and_lipschitz`, part 1.
+    Part 1 of the lemma on the map of one step, `lem:T_is_bijective_and_lipschitz`.
     """
     step_size = positive("step_size", step_size)
     limit = 1 / (positive("l2", l2) + nonnegative("smoothness", smoothness))
@@ -162,9 +162,9 @@ def step_size_strict(step_size, l2, smoothness):
 
 
 def step_size_optimal(step_size, l2, smoothness):
-    """η, refused unless η ≤ 2/(2λ+β): every step is then a (1-ηλ)-Lipschitz map.
+    """The step size η, refused unless η ≤ 2/(2λ+β): a step is then (1-ηλ)-Lipschitz.
 
-    `lem:T_is_bijective_and_lipschitz`, part 2.
+    Part 2 of the lemma on the map of one step, `lem:T_is_bijective_and_lipschitz`.
     """
     step_size = positive("step_size", step_size)
     limit = 2 / (2 * positive("l2", l2) + nonnegative("smoothness", smoothness))
@@ -174,7 +174,7 @@ def step_size_optimal(step_size, l2, smoothness):
 
 
 def edited_share(n, edits_per_request):
-    """r/n, refused if a request edits more records than there are."""
+    """The share r/n, refused if a request edits more records than there are."""
     n, edits = count("n", n), count("edits_per_request", edits_per_request)
     if np.any(edits > n):
         raise CertificateRefused(

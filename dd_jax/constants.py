@@ -109,7 +109,7 @@ class ProblemConstants:
 
     @property
     def declared(self) -> "ProblemConstants":
-        """The same numbers, called declared: only the user vouches for what a file says."""
+        """The same numbers, marked as declared: what a file says is only a claim."""
         return replace(self, loss=replace(self.loss, established="declared"))
 
     @property
@@ -121,7 +121,7 @@ class ProblemConstants:
 
     @property
     def lipschitz(self) -> float | None:
-        """L of the gradients that are used: the smaller of the loss's L and the clip norm."""
+        """The L of the gradients that are used: the smaller of the loss's L and the clip norm."""
         known = [v for v in (self.loss.lipschitz, self.clip_norm) if v is not None]
         return min(known) if known else None
 

@@ -2,8 +2,8 @@
 
 The function `interact` is one scan over requests, for requesters written in JAX. The function
 `drive` is a host loop around a donated jitted step, for requesters that are any Python code. Both
-hold records to the mechanism's domain, and both show the requester a release only at the steps
-named in `observe`. What a requester remembers is then a function of those p releases, its own edits
+enforce the mechanism's domain, and both show the requester a release only at the steps named in
+`observe`. What a requester remembers is then a function of those p releases, its own edits
 and its own random choices, so p-adaptivity (`dfn:updreq`) is enforced and need not be trusted.
 """
 

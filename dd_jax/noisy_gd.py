@@ -33,7 +33,7 @@ class Schedule(NamedTuple):
         step_size: η.
         noise_variance: σ²; one step adds N(0, 2ησ² I).
         init_variance: variance of the Gaussian start.
-        learn_steps: K_A. delete_steps: K_Ā.
+        learn_steps: K_L. delete_steps: K_U.
     """
 
     step_size: Any

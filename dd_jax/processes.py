@@ -28,7 +28,7 @@ def is_first() -> bool:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Around collectives: their failure becomes a `ProcessLost`, other errors stay as they are."""
+    """Report the failure of a collective inside the block as `ProcessLost`."""
     try:
         yield
     except ProcessLost:

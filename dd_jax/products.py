@@ -1,8 +1,8 @@
 """Matrix products of a stated precision, the same on every platform.
 
 Unless told otherwise, JAX multiplies matrices of single precision in bfloat16 on a TPU and in TF32
-on recent GPUs. A model that is rounded inside a product makes a step a staircase, which is not a
-contraction, so a certificate about single precision would be false. The levels here are named:
+on recent GPUs. A model that is rounded inside a product makes the gradient a step function. Such a
+step is not a contraction, so a certificate about single precision would be false. The levels are:
 
     "full"        the operands' own type: on a TPU six passes of bfloat16 products
     "bfloat16x3"  three passes, where a plan's arithmetic allows it (`plans.arithmetic`); a CPU

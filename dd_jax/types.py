@@ -89,9 +89,9 @@ class Mechanism(NamedTuple):
         delete: Ā, `(key, before, edit, after, state) -> state` with the database before and after
             the edit; the driver applies the edit: before ∘ edit = after.
         publish: f_pub, `(key, state) -> release`. Statelessness in the paper's sense is visible
-            here: a mechanism with a secret state publishes something else than its (rounded)
+            here: a mechanism with a secret state publishes something other than its (rounded)
             state.
-        domain: 𝒳; the driver holds the database and every edit to it before they are used.
+        domain: 𝒳; the driver enforces it on the database and on every edit.
         plan: the plan that it was made from, or None.
     """
 

@@ -149,7 +149,7 @@ def test_records_outside_the_domain_are_counted_with_their_multiplicity():
     projected, outside = databases.project(LOSS.domain, databases.overlay(compact, 2))
     assert int(outside) == 7
     databases.check(LOSS.domain, projected)
-    with pytest.raises(dd.InputError, match="beyond the declared"):
+    with pytest.raises(dd.InputError, match="beyond"):
         databases.check(LOSS.domain, compact)
 
 
@@ -188,7 +188,7 @@ def test_what_lies_in_slots_is_checked_too():
     rows = jnp.ones((3, 2))
     written = databases.overlay(rows, 2).write(dd.replacement([1], jnp.full((1, 2), jnp.inf)))
     databases.check(types.ANY_RECORD, databases.overlay(rows, 2))
-    with pytest.raises(dd.InputError, match="NaN or infinity"):
+    with pytest.raises(dd.InputError, match="NaN"):
         databases.check(types.ANY_RECORD, written)
 
 

@@ -4,8 +4,8 @@
 
 ḡ is the mean gradient on the edited records and is clipped as a whole. Two runs on the same records
 from any two starts are then close: clipping bounds how far they can be apart at first and how much
-each step can add, and the noise covers it. σ² is the variance of a step's noise, not Noisy-GD's.
-Write ρ = 1 - ηλ.
+each step can add, and the noise covers it. Here σ² is the variance of a step's noise (in Noisy-GD
+that is 2ησ²). Write ρ = 1 - ηλ.
 """
 
 import math

@@ -33,12 +33,13 @@ class Program(NamedTuple):
 
 
 COMMANDS = {
-    "attack": "a violation as a program: success, exact interval, theory and the claim it refutes",
-    "audit": "what samples say about a certificate: audited, exact and certified side by side",
+    "attack": "play an attack: its success, an exact interval, theory and the claim it refutes",
+    "audit": "test a certificate with samples: audited, exact and certified numbers side by side",
     "data": "list the data sets, and download those that are not part of the package",
     "plan": "turn budgets into a step size, noise and steps, and print the certificate",
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
+    "targets": "size a sweep for TPUs and GPUs by their own compilers: memory, collectives, time",
 }
 DD_JAX = Program(
     "dd-jax",

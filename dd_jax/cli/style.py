@@ -1,4 +1,4 @@
-"""One look for every figure: colour-blind safe, told apart by dashes in grey as well."""
+"""One style for all figures: colours for colour-blind readers, dashes for print in grey."""
 
 import io
 from typing import Any

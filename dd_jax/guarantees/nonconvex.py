@@ -320,8 +320,8 @@ def settings_nonconvex_tuned(
 def noise_nonconvex_tuned(problem: Bounded, eps_dp, eps_dd, form="sharp"):
     """Least noise, with its steps, that meets a privacy and a deletion budget by the tuned proof.
 
-    σ² ≥ q L² η max(K_L, K_U) / (ε_dp n²), where the steps depend on σ² through Λ = exp(2b/σ²);
-    η is the one with the fewest steps at each σ²
+    σ² ≥ q L² η max(K_L, K_U) / (ε_dp n²), where the steps depend on σ² through Λ = exp(2b/σ²)
+    and the step size η is the one with the fewest steps at each σ².
 
     Guarantee: each run is (q, ε_dp)-Rényi DP, and deletion as in `settings_nonconvex_tuned`.
     Assumes: loss L-Lipschitz, β-smooth and bounded by b; start N(0, σ²/λ I).

@@ -1,9 +1,8 @@
 """What a loss is: a per-record function, the constants it is proved to have, and where they hold.
 
 The constants follow from declared bounds on the records (the domain 𝒳) and do not hold for a record
-outside it. The database and every edit are therefore held to the domain before a certificate relies
-on them: a record outside is refused on the host, and projected and counted inside a scan (erratum
-E1).
+outside it. The domain is therefore enforced on the database and on every edit: a record outside is
+refused on the host, and projected and counted inside a scan (erratum E1).
 """
 
 import dataclasses
@@ -57,7 +56,7 @@ class Loss:
 
     Attributes:
         value: ℓ, `(params, record) -> scalar`, for one record.
-        constants: L, β, b and the shape facts certificates rely on; `None` where unknown.
+        constants: L, β, b and whether it is convex; a number that is not known is None.
         domain: 𝒳, the records that the constants are valid for.
         template: `database -> params` of zeros with the shape and dtype of a model.
         null_record: `database -> record` whose gradient is zero at every θ, or None.
@@ -115,7 +114,7 @@ def null_records(loss: Loss, database: PyTree, count: int) -> PyTree:
 
 
 def check_data(loss: Loss, database: PyTree) -> None:
-    """Hold every row to the loss's domain, before anything is run.
+    """Refuse rows outside the loss's domain, before anything is run.
 
     The functions `dd_jax.interact` and `dd_jax.drive` do this themselves; their transcript counts
     the rows that were outside the domain, and `Plan.certify` reads these counts.

@@ -143,7 +143,7 @@ def ghost_gradient(
 
 
 def _require_agreement(module, value, record_loss, template, features, label) -> None:
-    """Refuse a module whose ghost gradients differ from its true ones (shared weights, say).
+    """Refuse a module whose ghost gradients differ from its true ones (shared weights).
 
     Compares them on two random records, once per shape, while the gradient is traced.
     """

@@ -31,7 +31,7 @@ from dd_jax.errors import CertificateRefused
 from dd_jax.guarantees import risk
 from dd_jax.plans import conditions
 
-# Shares of the law beyond which a plan is warned of, and refused.
+# Shares of the law beyond which a certificate warns, and beyond which it is refused.
 SILENT, REFUSED = 0.01, 0.1
 # A sum of saturated gradients is the worst case for the influence of one record; others average
 # the rounding out, so that it is refused only where a rounding hides half of a record.

@@ -501,7 +501,7 @@ def _about_risk(plan: Settings, bound: float | None) -> str | None:
     if bound < trivial:
         return None
     return (
-        f"risk_bound = {bound:.4g} is no better than that of the constant model 0 "
+        f"risk_bound = {bound:.4g} is not better than that of the constant model 0 "
         f"({trivial:.4g}): give more records, larger budgets or a larger l2"
     )
 

@@ -1,6 +1,6 @@
 """Any Lipschitz or clipped loss: the privacy of the runs that saw a record adds up.
 
-By the composition theorem for Noisy-GD (`thm:abadi`).
+This is the composition theorem for Noisy-GD, `thm:abadi`.
 """
 
 import math

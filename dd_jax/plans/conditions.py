@@ -75,7 +75,7 @@ def require_constant(problem: ProblemConstants, name: str) -> float:
 
 
 def sensitivity(problem: ProblemConstants, protects: Protects) -> float:
-    """L, half of how far replacing one record (or its label alone) can move its gradient.
+    """Half of how far replacing one record (or its label alone) can move its gradient: L.
 
     Clipping projects on a ball, which never increases a difference, so a clipped gradient has the
     smaller of the two.
@@ -98,7 +98,7 @@ def sensitivity(problem: ProblemConstants, protects: Protects) -> float:
 
 
 def risk_lipschitz(problem: ProblemConstants, protects: Protects) -> float:
-    """L of the risk bounds: it bounds ‖∇ℓ(0; x)‖ and, halved, how far an edit moves a gradient."""
+    """The L of risk bounds: ‖∇ℓ(0; x)‖ is at most L, and an edit moves a gradient by at most 2L."""
     if problem.lipschitz is not None:
         return problem.lipschitz
     return sensitivity(problem, protects)

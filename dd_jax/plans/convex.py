@@ -46,7 +46,7 @@ def plan_convex(
 ) -> Plan:
     """Settings that meet privacy, deletion and risk budgets at the least cost, for convex losses.
 
-    σ² is the least that privacy allows, K_U the fewest steps that deletion needs, at least one.
+    The noise σ² is the least that privacy allows, K_U the fewest steps that deletion needs (≥ 1).
     With `target_risk` every released model has at most that excess risk, and spare risk is spent on
     noise wherever that saves deletion steps. Without it K_L puts the learned model's risk bound
     within 10% of the least that the noise allows; for the paper's accountant at its own step size
@@ -232,8 +232,9 @@ def _advantage(order, eps, form) -> float:
 
 
 def _risk_paper(plan, run: Descent) -> float | None:
-    """`thm:unlearning_accuracy_convex`, part 3, if the plan meets its conditions, else None.
+    """The paper's risk bound where the plan meets its conditions, else None.
 
+    Part 3 of the convex trade-off theorem, `thm:unlearning_accuracy_convex`.
     The theorem's ε_dp is the one its own noise formula gives for the plan's σ².
     """
     order, l2, smoothness, dim = run.order, run.l2, run.smoothness, plan.dim

@@ -111,7 +111,8 @@ def judged(key: Array, run: PlannedRun, train: Labelled, test: Labelled) -> Outc
     stream = requesters.fixed_stream(edits)
     mechanism = noisy_gd.mechanism(problem, noisy_gd.Schedule.of(run))
     _, transcript = interact(key, mechanism, stream, train, num_requests=run.requests)
-    models = transcript.releases[jnp.array([0, -1])]
+    # Two slices: a gather would make TPUs copy all releases first.
+    models = jnp.stack([transcript.releases[0], transcript.releases[-1]])
     found = erm.judge_stream(problem, models[:, None], train, edits, (0, run.requests))
     return Outcome(*found.risk[:, 0], *erm.accuracy(models, test))
 

@@ -75,7 +75,7 @@ class Stream(NamedTuple):
         return self._plan(self.long_step, eps_dp=self.epsilon).noise_variance
 
     def learn_steps(self, noise_variance: float, step_size: float) -> int:
-        """K_A of Noisy-GD with a given noise, for a certified 1.1 times the least risk."""
+        """The K_L of Noisy-GD with a given noise, for a certified 1.1 times the least risk."""
         mu = convex.privacy_optimal_mu(self.descent(noise_variance, step_size), np.inf)
         private = max(self.epsilon, renyi.gdp_epsilon(mu, self.delta)) * (1 + 1e-9)
         return self._plan(step_size, eps_dp=private, noise_variance=noise_variance).learn_steps
@@ -101,7 +101,7 @@ class Stream(NamedTuple):
 
 
 def noisy_gd_passes(stream: Stream, noise_variance: float, requests: int | None = None) -> float:
-    """K_Ā of every request by the optimal accountant, at least one.
+    """The K_U of every request by the optimal accountant, at least one.
 
     The deletions are divided evenly among the requests; by default each record has its own.
     """
@@ -130,7 +130,7 @@ def lazy_passes(stream: Stream, noise_variance: float) -> float:
     """One pass per `LAZY_REQUESTS` single deletions, where every release is (ε, δ)-DP by itself.
 
     A request in between is answered with the unchanged model. Guarantee: (ε, δ)-data-deletion of
-    each record alone, right after its request: the deletion bound at K_Ā = 0 is the privacy bound.
+    each record alone, right after its request: the deletion bound at K_U = 0 is the privacy bound.
     Infinite where the noise is too small for that. The passes only keep the risk from growing.
     """
     private = noise_variance >= stream.private_noise * (1 - 1e-12)
@@ -151,7 +151,7 @@ def pnsgd_passes(stream: Stream, noise_variance: float, batch_size: int) -> floa
 
 
 def retraining_passes(stream: Stream, noise_variance: float) -> float:
-    """K_A for every request."""
+    """The K_L for every request."""
     return stream.deletions * stream.learn_steps(noise_variance, stream.long_step)
 
 

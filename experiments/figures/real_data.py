@@ -50,9 +50,9 @@ and Gaussian DP's μ, certified by the convex data-deletion theorem and audited.
 NOTE = """\
 Rows have unit norm and one release is (ε, 1/n)-DP by exact Gaussian DP. Deletions blank one record
 each, and are run so that at most half of the Rényi divergence ε_dp remains of a deleted record,
-whatever the order. Lines are means over seeds, bands hold 90% of them. λ was chosen by hand for the
-accuracy of a run, which no certificate covers. Fetched sets are run at the full scale only; the
-quick scale has their costs.
+whatever the order. Lines are means over seeds, bands hold 90% of them. The regulariser λ was chosen
+by hand for the accuracy of a run, which no certificate covers. Fetched sets are run at the full
+scale only; the quick scale has their costs.
 
 Retraining is learning from scratch, with the same noise, until its certified excess risk is the
 bound that every release has: a bound for the worst data. Real runs reach it sooner, without a
