@@ -82,9 +82,10 @@ def test_the_densities_and_the_program_have_the_same_gradient(case, products):
     assert np.asarray(found)[:, 0] == pytest.approx(expected, abs=2e-7)
 
 
-def test_a_finer_grid_gives_the_same_law():
-    first, second = (divergences(EDGE, coarse.COARSE, fineness) for fineness in (0.4, 0.2))
-    assert first == pytest.approx(second, rel=1e-3)
+def test_twice_the_spacing_changes_the_law_little():
+    """The rule is of second order, so the error of the default spacing is about a third of this."""
+    first, second = (divergences(EDGE, coarse.COARSE, fineness) for fineness in (0.5, 0.25))
+    assert first == pytest.approx(second, rel=2e-3)
 
 
 def test_samples_refute_bfloat16_and_not_full_precision():
