@@ -4,9 +4,9 @@ Unless told otherwise JAX rounds both operands of a float32 product to bfloat16 
 of significand. The score ⟨a, θ⟩ then sees θ on a staircase. Inside a step of it the loss has no
 curvature: only the regulariser contracts, and an easy database becomes the worst case that is
 certified. Where the optimum lies at an edge no step holds its own fixed point, and the model
-circles over the edge for ever. Two runs at different places of the circle do not come together, so that
-more of a deleted record is left than the certificate allows. Rounding the operands reproduces this
-on a CPU.
+circles over the edge for ever. Two runs at different places of the circle do not come together, so
+that more of a deleted record is left than the certificate allows. Rounding the operands reproduces
+this on a CPU.
 
 In one dimension the laws are computed as densities (`law`), and the test that the adversary makes
 is the best one: which world's density is larger at the model that it sees?
