@@ -12,6 +12,8 @@ from dd_jax.errors import InputError
 
 # This package is not installed: another process finds it here.
 CHECKOUT = Path(__file__).parents[2]
+# How the libraries that NumPy may be built with are told to use one thread.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 COLUMNS = {
     "of GEMM": "gemm_ratio",
     "of slopes": "elementwise_ratio",
@@ -58,6 +60,7 @@ def main(config: Config) -> int:
 
         print_json(sharded(config.cores))
         return 0
+    _load_numpy_with_one_thread()
     # Before this process is pinned to one core, because a child process inherits the pinning.
     apart = _two_cores() if len(available) > 1 else ()
     _pin(available, 1)
@@ -78,6 +81,17 @@ def main(config: Config) -> int:
         _print(result)
         print(f"Figure: {config.figure}. Past runs: {config.history}.")
     return 0
+
+
+def _load_numpy_with_one_thread() -> None:
+    """Start the program again, unless NumPy was loaded with one thread.
+
+    NumPy counts the cores when it is loaded, which is before this process is held to one of them.
+    Its threads would then wait for each other in a loop, and the time would count as NumPy's.
+    """
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        os.environ.update(ONE_THREAD)
+        os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
 
 
 def _check_file(option: str, path: Path) -> None:
