@@ -1,8 +1,9 @@
-"""The README and docs/: Python blocks run, commands parse, links and anchors lead somewhere."""
+"""The README and docs/: Python blocks and notebooks run, commands parse, links lead somewhere."""
 
 import ast
 import importlib
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def test_code_blocks_run(page):
     namespace = {}
     for number, block in enumerate(blocks(page)):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/notebooks").glob("*.py")), ids=name_of)
+def test_notebooks_run(path, capsys):
+    """What a notebook claims is asserted inside it."""
+    assert text_of(path).count("assert ") >= 3
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
 
 
 # Commands.

@@ -182,6 +182,35 @@ def test_a_resumed_stream_draws_new_noise_under_the_same_key():
     jax.tree.map(np.asarray, half)  # not donated
 
 
+def test_a_resumed_curator_publishes_its_last_release_again():
+    database, key = signed(5, 4), jax.random.key(3)
+
+    def respond(request, release):
+        return dd.deletion(LOSS, database, [request])
+
+    half, first = dd.drive(key, PROBE, respond, database, num_requests=2)
+    _, second = dd.resume(key, PROBE, respond, half, num_requests=1)
+    for before, again in zip(first.releases, second.releases, strict=True):
+        np.testing.assert_array_equal(again[0], before[-1])
+
+
+def test_a_look_is_remembered_until_a_request_is_served():
+    def stop(*_):
+        raise RuntimeError
+
+    database, key = signed(20, 4), jax.random.key(3)
+    with pytest.raises(RuntimeError) as stopped:
+        dd.drive(key, CURATOR, stop, database, num_requests=1, observe=(0,))
+    with pytest.raises(RuntimeError) as again:
+        dd.resume(key, CURATOR, stop, stopped.value.curator, num_requests=1)
+    blank = dd.deletion(LOSS, database, [3])
+    state, transcript = dd.resume(
+        key, CURATOR, lambda *_: blank, again.value.curator, num_requests=1
+    )
+    assert transcript.observed.tolist() == [True]
+    assert not bool(state.looked)
+
+
 def test_an_interrupt_after_the_last_request_loses_nothing(monkeypatch):
     database, stacked, calls = signed(20, 4), interaction.stack, []
 

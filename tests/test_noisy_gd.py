@@ -184,6 +184,15 @@ def test_what_is_published_is_rounded_and_what_is_kept_is_not(setting):
     released = np.asarray(transcript.releases[-1], np.float64)
     np.testing.assert_array_equal(released, grid * np.round(np.asarray(state.params) / grid))
     assert np.any(np.asarray(state.params) != released)
+    # The same numbers without a plan publish the model as it is: the models kept are the same.
+    unrounded, _ = dd.interact(
+        jax.random.key(0),
+        noisy_gd.mechanism(PLANNED, Schedule.of(plan)),
+        requester,
+        database,
+        num_requests=2,
+    )
+    np.testing.assert_array_equal(state.params, unrounded.params)
     # Where the grid is below the spacing of floats a model stays as it is, however large.
     huge = jnp.array([3e38, -1e30, 1e9, jnp.finfo(jnp.float32).max])
     np.testing.assert_array_equal(mechanism.publish(jax.random.key(0), huge), huge)

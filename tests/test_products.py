@@ -138,6 +138,11 @@ def _programs():
         mechanism = noisy_gd.mechanism(logistic, SCHEDULE)
         return mechanism.delete(key, rows, dd.deletion(logistic.loss, rows, [1]), rows, jnp.ones(5))
 
+    def both_arms(key, rows):
+        edit = dd.deletion(logistic.loss, rows, [1])
+        both = ensemble._both_arms(lambda key, rows: interaction(logistic, rows, key))
+        return both(jax.random.split(key), rows, edit, ())
+
     def minimum(key, rows):
         return erm.minimise(logistic, rows).params
 
@@ -145,6 +150,7 @@ def _programs():
         "learning": (learn, labelled),
         "deletion": (delete, labelled),
         "interaction": (lambda key, rows: interaction(logistic, rows, key), labelled),
+        "neighbours": (both_arms, labelled),
         "softmax": (functools.partial(learn, problem=softmax), classes),
         "network": (functools.partial(learn, problem=network), labelled),
         "minimiser": (minimum, labelled),
@@ -220,18 +226,3 @@ def test_one_exported_program_serves_every_platform():
     assert set(loaded.platforms) == set(platforms)
     found, expected = loaded.call(key, *database), sweep(key, *database)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_neighbours_over_seeds_name_their_precision():
-    database = signed(40, 5)
-    problem = dd.Problem(dd.losses.logistic(), 0.1, 0.4)
-    edit = dd.deletion(problem.loss, database, [1])
-    both = ensemble._both_arms(lambda key, rows: interaction(problem, rows, key))
-
-    def arms(keys, database):
-        return jax.vmap(lambda keys: both(keys, database, edit, ()))(keys)
-
-    keys = jax.random.split(jax.random.key(0), (4, 2))
-    for target in ("tpu", "cuda"):
-        text = jax.jit(arms).trace(keys, database).lower(lowering_platforms=(target,)).as_text()
-        assert careless_products(text) == []

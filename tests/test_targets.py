@@ -13,6 +13,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
+from test_products import PROGRAMS
 
 import dd_jax as dd
 from dd_jax import targets
@@ -255,3 +256,24 @@ def test_a_chunk_that_does_not_fit(machine):
     assert 0 < answer["largest_chunk"] < 4_000_000
     (smaller,) = asked(*asks, "--chunk", str(answer["largest_chunk"]), "--no-search")
     assert smaller["fits"]
+
+
+@needs_tpu
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_compiled_product_is_a_single_bfloat16_pass(name):
+    """Full float32, or the parts that six passes are made of, which carry their scope's name."""
+    device = targets.machine("v5e:2x4").devices[0]
+
+    def given(leaf):
+        sharding = jax.sharding.SingleDeviceSharding(device)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    fn, database = PROGRAMS[name]
+    keys = jax.random.split(jax.random.key(0), 4)
+    args = jax.tree.map(given, (keys, database))
+    text = jax.jit(jax.vmap(fn, in_axes=(0, None))).lower(*args).compile().as_text()
+    found = re.findall(r"^.* (?:convolution|dot)\(.*$", text, re.MULTILINE)
+    assert found
+    for line in found:
+        assert "operand_precision={highest,highest}" in line or "product_of_parts" in line

@@ -121,11 +121,16 @@ def test_num_records_refuses_ragged_leaves():
 
 
 def test_any_record_refuses_blanks_and_counts_what_is_not_finite():
-    records = {"a": jnp.array([[1.0, 2.0], [jnp.nan, 3.0], [4.0, 5.0]]), "b": jnp.array([1, 2, 3])}
+    records = {
+        "a": jnp.array([[1.0, 2.0], [jnp.nan, 3.0], [4.0, 5.0]]),
+        "b": jnp.array([1, 2, 3]),
+        "c": jnp.array([6.0, 7.0, jnp.inf]),
+    }
     projected, inside = jax.jit(ANY_RECORD.project)(records)
-    assert inside.tolist() == [True, False, True]
-    np.testing.assert_array_equal(projected["a"], [[1.0, 2.0], [0.0, 0.0], [4.0, 5.0]])
+    assert inside.tolist() == [True, False, False]
+    np.testing.assert_array_equal(projected["a"], [[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]])
     np.testing.assert_array_equal(projected["b"], [1, 2, 3])
+    np.testing.assert_array_equal(projected["c"], [6.0, 0.0, 0.0])
     ANY_RECORD.check(projected)
     for bad, dtype in ((jnp.nan, jnp.bfloat16), (jnp.inf, jnp.float32)):
         with pytest.raises(dd.InputError, match="row 1"):

@@ -1,13 +1,12 @@
 """`dd-jax attack`: play one of the attacks and show what it refutes."""
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from dd_jax.attacks import ATTACKS, Attack, AttackResult, find
-from dd_jax.cli.options import Switch
+from dd_jax.cli.options import MaybeFloat, MaybeInt, MaybePath, Switch
 from dd_jax.cli.output import number, print_json, print_table
 from dd_jax.errors import InputError
 
@@ -21,43 +20,45 @@ class Config:
     left out has the attack's own default; --list --json shows it.
     """
 
-    name: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="NAME")]] = None
+    name: tyro.conf.Positional[
+        Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+    ] = None
     """The attack to play."""
     list: Switch = False
     """List the attacks, one line each."""
     json: Switch = False
     """Print one JSON object."""
-    picture: Path | None = None
+    picture: MaybePath = None
     """Draw the result into this file (.png, .svg or .pdf)."""
     seed: int = 0
     """Seed of all randomness."""
-    seeds: int | None = None
+    seeds: MaybeInt = None
     """Independent trials; in each arm, if the attack has two."""
-    confidence: float | None = None
+    confidence: MaybeFloat = None
     """Confidence of the intervals, all of them at once."""
-    n: int | None = None
+    n: MaybeInt = None
     """Number of records in the database."""
-    step: int | None = None
+    step: MaybeInt = None
     """The request i that deletes the target."""
-    releases: int | None = None
+    releases: MaybeInt = None
     """Number of releases that the adversary sees after the deletion."""
-    epsilon: float | None = None
+    epsilon: MaybeFloat = None
     """The ε of each release."""
-    passwords: int | None = None
+    passwords: MaybeInt = None
     """Number of possible passwords."""
-    order: float | None = None
+    order: MaybeFloat = None
     """Rényi order q of the claim."""
-    shards: int | None = None
+    shards: MaybeInt = None
     """Number of shards of SISA."""
-    noise: float | None = None
+    noise: MaybeFloat = None
     """Noise multiplier of the private shards."""
-    group: int | None = None
+    group: MaybeInt = None
     """Number of members of a group who leave."""
-    l2: float | None = None
+    l2: MaybeFloat = None
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
-    eps_dp: float | None = None
+    eps_dp: MaybeFloat = None
     """ε_dp of one release of Noisy-GD."""
-    eps_dd: float | None = None
+    eps_dd: MaybeFloat = None
     """ε_dd of a record deleted by Noisy-GD."""
 
 

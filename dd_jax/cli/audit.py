@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
-from dd_jax.cli.options import Switch, require_folder
+from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, Texts, require_folder
 from dd_jax.cli.output import number, print_json, print_table, say
 from dd_jax.errors import InputError
 
@@ -25,9 +25,11 @@ class Config:
     library was refuted, or a control failed.
     """
 
-    setting: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="SETTING")]] = None
+    setting: tyro.conf.Positional[
+        Annotated[str | None, tyro.conf.arg(metavar="SETTING", help_behavior_hint="")]
+    ] = None
     """linear (exact laws) or logistic (real digits); linear by default."""
-    claim: tuple[str, ...] = ()
+    claim: Texts = ()
     """Claims to judge, all of the setting's by default."""
     list: Switch = False
     """List the settings and their claims."""
@@ -35,11 +37,11 @@ class Config:
     """Audit broken curators, which must be flagged, beside correct ones, which must not."""
     coverage: Switch = False
     """Count the false alarms of every bound on laws with a known truth."""
-    seeds: int | None = None
+    seeds: MaybeInt = None
     """Seeds in each world; with --coverage, seeds of one replay."""
-    replays: int | None = None
+    replays: MaybeInt = None
     """Replays: 20 of each control, 2000 of each bound."""
-    confidence: float | None = None
+    confidence: MaybeFloat = None
     """Confidence of all audited numbers together, 0.95 by default; verdicts use a fiftieth of the
     risk (confidence 0.999). With --controls it is for the whole table, 0.999 by default; with
     --coverage for each bound, 0.95 by default."""

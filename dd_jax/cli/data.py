@@ -23,7 +23,9 @@ class Config:
 
     action: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="list|fetch")]] = "list"
     """What to do."""
-    names: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")]] = ()
+    names: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+    ] = ()
     """What to fetch; `all` for everything."""
     json: Switch = False
     """Print one JSON object."""

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import tyro
 
 from dd_jax import checks
-from dd_jax.cli.options import Switch, flag
+from dd_jax.cli.options import MaybeInt, MaybeText, Switch, flag
 from dd_jax.cli.output import BAD_INPUT, INTERNAL_ERROR, reported
 from dd_jax.errors import InputError, ProcessLost
 
@@ -42,22 +42,25 @@ _HEARTBEAT = 30
 _GIVEN_UP = b"JAX distributed service detected fatal errors"
 # Seconds that a process waits for the others to end: after its work, and after bad input.
 _PATIENCE, _SHORT_PATIENCE = 300.0, 5.0
+MaybeMesh = Annotated[
+    tuple[int, int] | None, tyro.conf.arg(metavar="INT INT", help_behavior_hint="")
+]
 
 
 @dataclass(frozen=True)
 class Devices:
     """What to run on; one device by default."""
 
-    mesh: tuple[int, int] | None = None
+    mesh: MaybeMesh = None
     """Devices that share the seeds, and devices that share the rows: --mesh 4 2 takes eight."""
     distributed: Switch = False
     """Run on the devices of several processes, which share the seeds unless --mesh says otherwise:
     start the same command in each. The first one writes and prints."""
-    coordinator: str | None = None
+    coordinator: MaybeText = None
     """HOST:PORT where process 0 listens; JAX_COORDINATOR_ADDRESS, or what the cluster says."""
-    processes: int | None = None
+    processes: MaybeInt = None
     """Number of processes; JAX_NUM_PROCESSES, or what the cluster says."""
-    process_index: int | None = None
+    process_index: MaybeInt = None
     """Number of this process, from 0; JAX_PROCESS_ID, or what the cluster says."""
 
     def run(self, label: str, config: Any, work: Callable[[Any], int]) -> int:

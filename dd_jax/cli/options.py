@@ -10,15 +10,23 @@ import io
 import itertools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
 from dd_jax import checks
 from dd_jax.errors import InputError
 
-Switch = tyro.conf.FlagCreatePairsOff[bool]
+# The types of options whose default the help text does not show: it would say "None" or nothing.
+_PLAIN = tyro.conf.arg(help_behavior_hint="")
+Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], _PLAIN]
 """An option without a value."""
+MaybeInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+MaybeFloat = Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")]
+MaybeText = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hint="")]
+MaybePath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+Texts = Annotated[tuple[str, ...], _PLAIN]
+Ints = Annotated[tuple[int, ...], _PLAIN]
 
 # JAX keeps 32 bits of a seed, so that a larger seed would repeat the noise of a smaller one.
 MOST_SEED = 2**32 - 1

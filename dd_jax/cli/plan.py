@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from dd_jax import constants
-from dd_jax.cli.options import Switch, flag
+from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, flag
 from dd_jax.cli.output import print_json, print_table
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import InputError
@@ -29,9 +29,9 @@ class Config:
     """Privacy budget of one release (--nonconvex: of one run)."""
     eps_dd: float
     """Deletion budget: what may remain of one deleted record."""
-    order: float | None = None
+    order: MaybeFloat = None
     """Rényi order q of the budgets."""
-    delta: float | None = None
+    delta: MaybeFloat = None
     """The δ of (ε, δ), if the budgets are its ε."""
     loss: (
         Literal[
@@ -47,31 +47,31 @@ class Config:
         | None
     ) = None
     """A loss of the catalogue; without one, declare --lipschitz and --smoothness yourself."""
-    lipschitz: float | None = None
+    lipschitz: MaybeFloat = None
     """Lipschitz constant L of one record's loss."""
-    smoothness: float | None = None
+    smoothness: MaybeFloat = None
     """Smoothness constant β of one record's loss."""
-    bound: float | None = None
+    bound: MaybeFloat = None
     """A bound b on |loss| (--nonconvex)."""
     single_index: Switch = False
     """The declared loss is a generalised linear model with one score, so that it may be clipped."""
-    feature_norm: float | None = None
+    feature_norm: MaybeFloat = None
     """Bound on the feature norm of a catalogue loss, 1 by default."""
     intercept: Switch = False
     """Append a constant 1 to the features of a catalogue loss."""
-    threshold: float | None = None
+    threshold: MaybeFloat = None
     """The Huber loss is linear beyond this residual."""
-    smoothing: float | None = None
+    smoothing: MaybeFloat = None
     """Width of the smoothed hinge's corner."""
-    label_bound: float | None = None
+    label_bound: MaybeFloat = None
     """Bound on the labels of the squared loss."""
-    num_classes: int | None = None
+    num_classes: MaybeInt = None
     """Number of classes of the softmax loss."""
-    hidden: int | None = None
+    hidden: MaybeInt = None
     """Hidden units of the bounded network."""
-    output_norm: float | None = None
+    output_norm: MaybeFloat = None
     """Norm of the bounded network's fixed output weights."""
-    clip_norm: float | None = None
+    clip_norm: MaybeFloat = None
     """Clip every record's gradient to this norm."""
     edits_per_request: int = 1
     """Records that one request may replace."""
@@ -84,11 +84,11 @@ class Config:
     accountant: Literal["optimal", "unrelaxed", "paper", "sharp", "refined", "tuned"] | None = None
     """Formulas of the certificate: optimal, unrelaxed or paper; with --nonconvex sharp, refined,
     tuned or paper. The tightest by default."""
-    step_size: float | None = None
+    step_size: MaybeFloat = None
     """Step size η; the accountant's own by default."""
-    noise_variance: float | None = None
+    noise_variance: MaybeFloat = None
     """Noise variance σ²; by default the smallest that the budgets allow."""
-    target_risk: float | None = None
+    target_risk: MaybeFloat = None
     """Excess risk that no released model may exceed."""
     protects: Literal["record", "label"] = "record"
     """Protect whole records, or labels only."""

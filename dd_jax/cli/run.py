@@ -13,7 +13,7 @@ import numpy as np
 
 from dd_jax import files
 from dd_jax.cli import options
-from dd_jax.cli.options import Switch, flag
+from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, MaybeText, Switch, Texts, flag
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
 from dd_jax.errors import InputError
 from dd_jax.plans import Certificate
@@ -42,33 +42,33 @@ class Config:
 
     data: str
     """A task of `dd-jax data`, or a CSV (with header) or NPZ file of your own."""
-    label: str | None = None
+    label: MaybeText = None
     """Column (CSV) or array (NPZ, `label` by default) with the two classes."""
-    features: str | None = None
+    features: MaybeText = None
     """NPZ: array with one row of numbers per record, `features` by default."""
-    drop: tuple[str, ...] = ()
+    drop: Texts = ()
     """CSV: columns to leave out."""
-    delimiter: str | None = None
+    delimiter: MaybeText = None
     """CSV: character between columns; found in the header by default."""
-    bound: float | None = None
+    bound: MaybeFloat = None
     """Declared: no row has a larger norm."""
-    lower: float | None = None
+    lower: MaybeFloat = None
     """Declared: no value is smaller."""
-    upper: float | None = None
+    upper: MaybeFloat = None
     """Declared: no value is larger."""
-    ranges: Path | None = None
+    ranges: MaybePath = None
     """Declared: JSON file with the range of every column, {"age": [0, 120], …}."""
     unit_rows: Switch = False
     """Divide every row by its own norm; needs no bound."""
     intercept: Switch = False
     """Append a constant 1 to the scaled features."""
-    test_fraction: float | None = None
+    test_fraction: MaybeFloat = None
     """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
-    requests: int | None = None
+    requests: MaybeInt = None
     """Deletion requests to serve; 10 by default."""
     edits_per_request: int = 1
     """Rows r that one request deletes."""
-    rows: tuple[int, ...] = ()
+    rows: Ints = ()
     """Rows to delete, in order, none of them held out; the first training rows by default."""
     loss: Literal["logistic", "smoothed_hinge", "huber"] = "logistic"
     """Loss of one record."""
@@ -78,9 +78,9 @@ class Config:
     """Privacy budget of one release, for records that stay."""
     eps_dd: float = 0.1
     """Deletion budget: what may remain of one deleted record."""
-    order: float | None = None
+    order: MaybeFloat = None
     """Rényi order q of the budgets; 2 by default."""
-    delta: float | None = None
+    delta: MaybeFloat = None
     """The δ of (ε, δ), if the budgets are its ε."""
     adaptivity: int = 0
     """Releases p that the requester may have seen before."""
@@ -88,11 +88,11 @@ class Config:
     """Formulas of the certificate."""
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
-    seed: int | None = None
+    seed: MaybeInt = None
     """Rehearse: take the noise and a file's split from this seed; by default the key is secret."""
     json: Switch = False
     """Print one JSON object."""
-    save: Path | None = None
+    save: MaybePath = None
     """Folder to write run.json, run.csv and certificate.json to; made if it is missing."""
 
 

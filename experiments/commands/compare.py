@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dd_jax import checks
-from dd_jax.cli.options import Switch, require_folder
+from dd_jax.cli.options import Switch, Texts, require_folder
 from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.errors import InputError
 from experiments.commands import list_names
@@ -29,10 +29,10 @@ class Config:
     library was refuted.
     """
 
-    data: tuple[str, ...] = ()
+    data: Texts = ()
     """Data sets: tasks of `dd-jax data`, or synthetic; digits-3-vs-8 and breast-cancer by
     default."""
-    systems: tuple[str, ...] = ()
+    systems: Texts = ()
     """Systems to compare, all of them by default."""
     list: Switch = False
     """List the systems."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dd_jax.cli.options import Switch, require_folder
+from dd_jax.cli.options import Switch, Texts, require_folder
 from dd_jax.cli.output import print_json
 from experiments.commands import list_names
 
@@ -36,7 +36,7 @@ class Config:
     """Folder to write to; made if it is missing."""
     scale: Literal["quick", "full"] = "quick"
     """quick takes minutes on two cores, full about an hour; each keeps its own arrays."""
-    figures: tuple[str, ...] = ()
+    figures: Texts = ()
     """Figures to make; all by default."""
     list: Switch = False
     """List the figures."""
