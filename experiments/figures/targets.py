@@ -32,6 +32,8 @@ NOTE = (
     "kernels are not counted."
 )
 
+# Bounds of fewer microseconds bound nothing and are not drawn.
+LEAST = 0.1
 FILE = Path(__file__).with_suffix(".json")
 LIMITS = ("products", "memory", "elementwise")
 LOOKS = {
@@ -95,7 +97,8 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     cycles = results["step"][~bounds] * 1e6
     right.plot(cycles, places[~bounds], "|", ms=16, mew=3, color=style.BLACK, label="cycles")
     for limit, (colour, marker) in LOOKS.items():
-        micros = np.where(results[limit] > 0, results[limit], np.nan) * 1e6
+        micros = results[limit] * 1e6
+        micros = np.where(micros > LEAST, micros, np.nan)
         right.plot(micros, places, marker, color=colour, label=limit, ms=6)
     right.set(xscale="log", xlabel="microseconds of one step", title="a step, and its bounds")
     for axes in (left, right):
