@@ -128,6 +128,18 @@ class ProblemConstants:
 
 # --- the catalogue --------------------------------------------------------------------------------
 
+CatalogueLoss = Literal[
+    "logistic",
+    "smoothed_hinge",
+    "huber",
+    "squared",
+    "linear",
+    "softmax",
+    "tanh_margin",
+    "bounded_network",
+]
+CATALOGUE: tuple[CatalogueLoss, ...] = get_args(CatalogueLoss)
+
 
 def logistic(*, feature_norm: float = 1.0, intercept: bool = False) -> LossConstants:
     """log(1 + exp(-y⟨a, θ⟩)), y in [-1, 1]: L = R, β = R²/4, convex, unbounded."""

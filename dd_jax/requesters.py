@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from dd_jax import checks
+from dd_jax import checks, products
 from dd_jax.errors import InputError
 from dd_jax.interaction import Observation, Requester, stack
 from dd_jax.losses.base import Loss, deletion, null_records
@@ -108,14 +108,15 @@ class LossMemory(NamedTuple):
     alive: Bool[Array, "n"]
 
 
-def largest_loss(loss: Loss, database: PyTree) -> Requester:
-    """An adaptive requester: deletes the record with the largest loss under the last model it saw.
+def largest_loss(loss: Loss, database: PyTree, *, edits_per_request: int = 1) -> Requester:
+    """An adaptive requester: deletes the r records with the largest loss under the last model seen.
 
     It knows the initial database. Before its first observation it uses the zero model. Each row is
     deleted at most once: the loss's null record is put in its place.
     """
     n, database = num_records(database), _own(database)
-    null = null_records(loss, database, 1)
+    checks.whole("edits_per_request", edits_per_request, least=1, most=n)
+    null = null_records(loss, database, edits_per_request)
 
     def init(key):
         del key
@@ -128,12 +129,29 @@ def largest_loss(loss: Loss, database: PyTree) -> Requester:
             observation.release,
             memory.release,
         )
-        losses = jax.vmap(loss.value, in_axes=(None, 0))(release, database)
-        row = jnp.argmax(jnp.where(memory.alive, losses, -jnp.inf))
-        memory = LossMemory(release, memory.alive.at[row].set(False))
-        return memory, Edit(row[None].astype(jnp.int32), null)
+        losses = products.full(jax.vmap(loss.value, in_axes=(None, 0)))(release, database)
+        alive = jnp.where(memory.alive, losses, -jnp.inf)
+        rows = jax.lax.top_k(alive, edits_per_request)[1].astype(jnp.int32)
+        return LossMemory(release, memory.alive.at[rows].set(False)), Edit(rows, null)
 
-    return Requester(init, act, max_requests=n)
+    return Requester(init, act, max_requests=n // edits_per_request)
+
+
+def shown_first(requester: Requester, count: Any) -> Requester:
+    """The requester, for which only the first `count` releases are visible; it may be traced.
+
+    A driver's `observe` decides what a certificate counts, and is static: a sweep over p shows all
+    releases to this requester, and compiles once.
+    """
+
+    def act(key, memory, observation: Observation):
+        visible = observation.visible & (observation.request <= count)
+        release = jax.tree.map(
+            lambda leaf: jnp.where(visible, leaf, jnp.zeros_like(leaf)), observation.release
+        )
+        return requester.act(key, memory, observation._replace(release=release, visible=visible))
+
+    return requester._replace(act=act)
 
 
 def sign_recoder(n: int, *, deletes: bool) -> Requester:

@@ -94,6 +94,17 @@ def test_largest_loss_is_not_adaptive_unless_it_observes():
     assert one.tolist() == other.tolist()
 
 
+@pytest.mark.parametrize("count", [0, 2, 6])
+def test_a_requester_that_is_shown_the_first_releases_is_one_that_observes_them(count):
+    database = signed(25, 3)
+    requester = requesters.largest_loss(LOSS, database, edits_per_request=3)
+    hidden = requesters.shown_first(requester, jnp.int32(count))
+    one = served(hidden, database, 6, observe=range(6))[1].edits.index
+    other = served(requester, database, 6, observe=range(count))[1].edits.index
+    assert one.tolist() == other.tolist()
+    assert len(set(np.ravel(one))) == 18
+
+
 def bad_requesters():
     database = signed(6, 3)
     one, two = dd.deletion(LOSS, database, [0]), dd.deletion(LOSS, database, [1, 2])

@@ -31,6 +31,7 @@ _PLACES = {
     "necessity": "necessity.ATTACK",
     "low-bits": "low_bits.ATTACK",
     "stall": "stall.ATTACK",
+    "coarse-products": "coarse_products.ATTACK",
     "early-release": "early_release.ATTACK",
     "noisy-gd": "against_noisy_gd.ATTACK",
 }

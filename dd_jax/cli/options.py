@@ -9,6 +9,7 @@ import inspect
 import io
 import itertools
 import re
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ MaybeText = Annotated[str | None, tyro.conf.arg(metavar="STR", help_behavior_hin
 MaybePath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Texts = Annotated[tuple[str, ...], _PLAIN]
 Ints = Annotated[tuple[int, ...], _PLAIN]
+Floats = Annotated[tuple[float, ...], _PLAIN]
 
 # JAX keeps 32 bits of a seed, so that a larger seed would repeat the noise of a smaller one.
 MOST_SEED = 2**32 - 1
@@ -51,9 +53,20 @@ def require_at_least(config: Any, **least: int) -> None:
 
 
 def require_folder(option: str, folder: Path) -> None:
-    """Refuse a file where a folder is to be written."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{option} {folder} is a file; name a folder.")
+    """Refuse a folder that cannot be written to, before a long run whose results would be lost.
+
+    Nothing is left behind: the folder itself is made when there is something to write.
+    """
+    made = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not made.is_dir():
+        raise InputError(f"{option} {folder}: {made} is a file; name a folder.")
+    try:
+        with tempfile.TemporaryDirectory(dir=made):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{option} {folder} cannot be written ({error.strerror}); name another folder."
+        ) from None
 
 
 def parse(label: str, kind: type, options: list[str]) -> Any:
@@ -78,7 +91,10 @@ def _refuse_empty(config: Any, options: list[str]) -> None:
     """Refuse an option for several values that has none: the default would be used silently."""
     typed = {option.replace("_", "-") for option in options}
     for field in dataclasses.fields(config):
-        if getattr(config, field.name) == () and flag(field.name) in typed:
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            _refuse_empty(value, options)
+        if value == () and flag(field.name) in typed:
             raise InputError(f"{flag(field.name)} has no value; give at least one, or drop it.")
 
 

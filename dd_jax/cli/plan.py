@@ -6,7 +6,7 @@ from typing import Any, Literal
 from dd_jax import constants
 from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, flag
 from dd_jax.cli.output import print_json, print_table
-from dd_jax.constants import LossConstants, ProblemConstants
+from dd_jax.constants import CatalogueLoss, LossConstants, Precision, ProblemConstants
 from dd_jax.errors import InputError
 from dd_jax.plans import FORMULAS, Certificate, Plan, plan_convex, plan_nonconvex
 
@@ -33,19 +33,7 @@ class Config:
     """Rényi order q of the budgets."""
     delta: MaybeFloat = None
     """The δ of (ε, δ), if the budgets are its ε."""
-    loss: (
-        Literal[
-            "logistic",
-            "smoothed_hinge",
-            "huber",
-            "squared",
-            "linear",
-            "softmax",
-            "tanh_margin",
-            "bounded_network",
-        ]
-        | None
-    ) = None
+    loss: CatalogueLoss | None = None
     """A loss of the catalogue; without one, declare --lipschitz and --smoothness yourself."""
     lipschitz: MaybeFloat = None
     """Lipschitz constant L of one record's loss."""
@@ -96,6 +84,8 @@ class Config:
     """Use the non-convex (Gibbs-law) certificate: needs a bounded loss."""
     dtype: Literal["float32", "float64"] = "float32"
     """Floating type that is run."""
+    precision: Precision = "full"
+    """How matrix products are computed: in full, or in three bfloat16 passes on accelerators."""
     json: Switch = False
     """Print one JSON object."""
 
@@ -126,7 +116,7 @@ _COLUMNS = {
 
 def main(config: Config) -> int:
     """Plan and print; returns the exit status."""
-    problem = ProblemConstants(_loss(config), config.l2, config.clip_norm)
+    problem = ProblemConstants(_loss(config), config.l2, config.clip_norm, config.precision)
     names = FORMULAS["nonconvex" if config.nonconvex else "convex"]
     chosen = names[0] if config.accountant is None else config.accountant
     certificate = _certificate(config, problem, chosen)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import tempfile
 import textwrap
 import time
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from dd_jax import files
-from dd_jax.cli import options
-from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, MaybeText, Switch, Texts, flag
+from dd_jax.cli import options, records
+from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
+from dd_jax.cli.records import AS_IT_IS, ReadingOptions
 from dd_jax.errors import InputError
 from dd_jax.plans import Certificate
 
@@ -42,28 +42,9 @@ class Config:
 
     data: str
     """A task of `dd-jax data`, or a CSV (with header) or NPZ file of your own."""
-    label: MaybeText = None
-    """Column (CSV) or array (NPZ, `label` by default) with the two classes."""
-    features: MaybeText = None
-    """NPZ: array with one row of numbers per record, `features` by default."""
-    drop: Texts = ()
-    """CSV: columns to leave out."""
-    delimiter: MaybeText = None
-    """CSV: character between columns; found in the header by default."""
-    bound: MaybeFloat = None
-    """Declared: no row has a larger norm."""
-    lower: MaybeFloat = None
-    """Declared: no value is smaller."""
-    upper: MaybeFloat = None
-    """Declared: no value is larger."""
-    ranges: MaybePath = None
-    """Declared: JSON file with the range of every column, {"age": [0, 120], …}."""
-    unit_rows: Switch = False
-    """Divide every row by its own norm; needs no bound."""
+    reading: ReadingOptions = AS_IT_IS
     intercept: Switch = False
     """Append a constant 1 to the scaled features."""
-    test_fraction: MaybeFloat = None
-    """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
     requests: MaybeInt = None
     """Deletion requests to serve; 10 by default."""
     edits_per_request: int = 1
@@ -96,18 +77,6 @@ class Config:
     """Folder to write run.json, run.csv and certificate.json to; made if it is missing."""
 
 
-# Options that say how to read a file.
-_OF_FILES = (
-    "label",
-    "features",
-    "drop",
-    "delimiter",
-    "bound",
-    "lower",
-    "upper",
-    "ranges",
-    "unit_rows",
-)
 _DEFAULT_REQUESTS = 10
 # Of a longer stream the table shows a part; the JSON object has all lines.
 _MOST_SHOWN = 20
@@ -126,7 +95,8 @@ def main(config: Config) -> int:
     from dd_jax.cli import serving
     from dd_jax.keys import secret_key
 
-    data = _load(config, requests)
+    least = requests * config.edits_per_request + 2
+    data = records.load(config.data, config.reading, seed=config.seed or 0, least=least)
     service = serving.make(
         data,
         _stream(config, data, requests),
@@ -166,11 +136,8 @@ def _check(config: Config) -> None:
     for place, row in enumerate(config.rows):
         if row in config.rows[:place]:
             raise InputError(f"--rows names {row} twice; name every row once.")
-    if config.save is not None:  # before a long run, whose results would be lost
+    if config.save is not None:
         options.require_folder("--save", config.save)
-        config.save.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=config.save):
-            pass
 
 
 def _num_requests(config: Config) -> int:
@@ -184,60 +151,6 @@ def _num_requests(config: Config) -> int:
             f"{max(asked, 1) * each}; name that many, or change --requests or --edits-per-request."
         )
     return asked
-
-
-def _load(config: Config, requests: int):
-    """The records of a task or file, as `OwnData`."""
-    from dd_jax.data import TASKS, own_file
-
-    least = requests * config.edits_per_request + 2
-    if config.data in TASKS:
-        return _task(config, least)
-    path = Path(config.data)
-    if not path.exists() and not path.suffix and path.name == config.data:
-        raise InputError(
-            f"no data set and no file {config.data!r}; choose one of {', '.join(sorted(TASKS))}, "
-            f"or give a CSV or NPZ file."
-        )
-    ranges = None if config.ranges is None else own_file.read_ranges(config.ranges)
-    fraction = config.test_fraction
-    return own_file.load_file(
-        path,
-        label=config.label,
-        features=config.features,
-        drop=config.drop,
-        delimiter=config.delimiter,
-        bounds=own_file.Bounds(config.bound, config.lower, config.upper, ranges, config.unit_rows),
-        test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
-        seed=config.seed or 0,
-        least_training=least,
-    )
-
-
-def _task(config: Config, least: int):
-    """A task of `dd_jax.data`, whose rows are those of its training part."""
-    from dd_jax import data
-    from dd_jax.data.own_file import OwnData
-
-    odd = [name for name in _OF_FILES if getattr(config, name) != getattr(Config, name)]
-    if odd:
-        raise InputError(f"{flag(odd[0])} is for a file of your own, not {config.data}; drop it.")
-    loaded = data.load(config.data, test_share=config.test_fraction)
-    n, dim = loaded.train.features.shape
-    if n < least:
-        raise InputError(
-            f"{config.data} has {n} training rows, but {least} are needed: those to be deleted, "
-            f"and 2 that stay; give fewer --requests."
-        )
-    return OwnData(
-        loaded.train,
-        loaded.test,
-        rows=np.arange(n),
-        columns=tuple(map(str, range(dim))),
-        classes=("-1", "1"),
-        preprocessing=loaded.preprocessing,
-        caveat="",
-    )
 
 
 def _stream(config: Config, data, requests: int):

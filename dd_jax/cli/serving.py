@@ -34,11 +34,10 @@ from dd_jax.keys import tagged
 from dd_jax.losses import deletion
 from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex
 from dd_jax.plans.settings import edited_descent
+from dd_jax.sweeps.deletion import check_work
 from dd_jax.types import Edit, Labelled, Transcript, apply_edit
 
 CHUNK = 10
-# The most multiplications of a feature by a parameter: about a day on one core.
-MOST_WORK = 1e14
 # Confidence of all intervals of a table together.
 CONFIDENCE = 0.95
 # Share of held-out rows. A gain that is at most this small is not worth more seeds or rows.
@@ -154,7 +153,7 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
         seeds: how many independent runs.
         say: told what is being done.
     """
-    _check_work(service.plan, len(service.stream), seeds)
+    check_work(service.plan, len(service.stream), seeds)
     loss, train = service.problem.loss, service.train
     learn, delete, run = _programs(service.problem, service.plan, service.adaptivity)
     stream = requesters.stack_edits([deletion(loss, train, rows) for rows in service.stream])
@@ -199,16 +198,6 @@ def _programs(problem: Problem, plan: Plan, adaptivity: int):
 def _keys(key):
     """One key for the runs, and two to time learning and deletion with."""
     return tuple(tagged(key, purpose) for purpose in ("runs", "timed learning", "timed deletion"))
-
-
-def _check_work(plan: Plan, requests: int, seeds: int) -> None:
-    steps = plan.learn_steps + requests * plan.delete_steps
-    if float(plan.n * plan.dim) * steps * seeds > MOST_WORK:
-        raise InputError(
-            f"learning takes {plan.learn_steps:,} steps and a request {plan.delete_steps:,}, each "
-            f"over {plan.n:,} records of {plan.dim} numbers, too many for {seeds} seeds; give a "
-            f"larger l2, larger budgets or fewer seeds."
-        )
 
 
 def _timed(learn, delete, train, edit, learn_key, delete_key) -> Seconds:

@@ -1,65 +1,93 @@
-"""`dd-jax sweep`: a grid of budgets, regularisers and noise on one data set, over many seeds."""
+"""`dd-jax sweep`: a grid of losses, budgets and requesters on one data set, over many seeds."""
 
-import csv
-import io
-import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from dd_jax import files
-from dd_jax.cli import options
+from dd_jax.cli import options, records
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
-from dd_jax.cli.options import Switch
-from dd_jax.cli.output import count, json_text, number, print_json, print_table, progress, say
-from dd_jax.errors import InputError
-from dd_jax.intervals import check_confidence, mean_over_seeds, simultaneous
+from dd_jax.cli.options import Floats, Ints, Switch
+from dd_jax.cli.output import count, number, print_json, print_table, progress, say
+from dd_jax.cli.records import AS_IT_IS, ReadingOptions
+from dd_jax.constants import CatalogueLoss, Precision
+from dd_jax.intervals import check_confidence
+
+Accountant = Literal["optimal", "unrelaxed", "paper", "sharp", "refined", "tuned"]
 
 
 @dataclass(frozen=True)
 class Config:
     """Sweep settings on one data set: what each costs, and the risk and accuracy it gives.
 
-    Options that take several values span a grid. The optimal accountant plans every combination;
-    then, for each of --seeds seeds, a model is learned, the first records are deleted one by one,
-    and the releases are judged. Excess risk is that of a released model on the current database,
-    beside the certified bound on its mean; accuracy is measured on held-out records.
+    Options that take several values span a grid. Every combination is planned; then, for each of
+    --seeds seeds, a model is learned, records are deleted request by request, and the releases are
+    judged. Excess risk is that of a released model on the current database, beside the certified
+    bound on its mean; accuracy is measured on held-out records.
 
     Two regularisers and two privacy budgets, (ε, δ):
         dd-jax sweep --l2 0.01 0.05 --eps-dp 0.5 1 --delta 1e-5
 
+    Your own file, three losses, an adaptive requester that sees 0, 2 or all 10 releases:
+        dd-jax sweep --data my.csv --label y --unit-rows --loss logistic huber softmax \\
+            --requester largest_loss --adaptivity 0 2 10
+
     More noise than privacy needs, which saves deletion steps:
         dd-jax sweep --noise-variance 0.01 0.1 --eps-dd 0.1 0.01 --results noise
 
-    Writes sweep.csv and sweep.json, and chunks of seeds under sweep/: a killed sweep continues
-    where it stopped and ends with the same bytes; a sweep with other settings, data, library
-    versions or devices never uses them. A setting that no plan can meet is listed with the reason.
-    Exit status 1: a mean is above its certified risk bound by more than chance explains.
+    Writes results.csv, one row for every setting, and results.npz with the same columns and what
+    each seed gave; chunks of seeds are kept under sweep/: a killed sweep continues where it stopped
+    and ends with the same bytes; a sweep with other settings, data, library versions or devices
+    never uses them. A setting that no plan can meet is listed with the reason. Exit status 1: a
+    mean is above its certified risk bound by more than chance explains.
     """
 
     data: str = "digits-3-vs-8"
-    """A task of `dd-jax data`."""
+    """A task of `dd-jax data`, or a CSV (with header) or NPZ file of your own."""
+    reading: ReadingOptions = AS_IT_IS
+    intercept: Switch = False
+    """Append a constant 1 to the scaled features."""
+    records: Ints = ()
+    """Use the first n records of the training set; all by default. Each n compiles once more."""
+    loss: tuple[CatalogueLoss, ...] = ("logistic",)
+    """Losses of the catalogue; tanh_margin and bounded_network get non-convex plans."""
+    smoothing: Floats = ()
+    """Width of the smoothed hinge's corner."""
+    threshold: Floats = ()
+    """The Huber loss is linear beyond this residual."""
+    hidden: Ints = ()
+    """Hidden units of the bounded network."""
+    output_norm: Floats = ()
+    """Norm of the bounded network's fixed output weights."""
     l2: tuple[float, ...] = (0.05,)
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
+    clip_norm: Floats = ()
+    """Clip every record's gradient to this norm; no clipping by default."""
+    precision: tuple[Precision, ...] = ("full",)
+    """How matrix products are computed: in full, or in three bfloat16 passes on accelerators."""
     eps_dp: tuple[float, ...] = (1.0,)
     """Privacy budget of one release."""
     eps_dd: tuple[float, ...] = (0.1,)
     """Deletion budget: what may remain of one deleted record."""
-    noise_variance: tuple[float, ...] = ()
-    """Noise variance σ²; by default the smallest that the budgets allow."""
-    clip_norm: tuple[float, ...] = ()
-    """Clip every record's gradient to this norm; no clipping by default."""
-    step_size: tuple[float, ...] = ()
-    """Step size η; 1/(λ+β) by default."""
-    records: tuple[int, ...] = ()
-    """Use the first n records of the training set; all by default. Each n compiles once more."""
-    order: float | None = None
+    order: Floats = ()
     """Rényi order q of the budgets, 2 unless --delta is given."""
-    delta: float | None = None
+    delta: Floats = ()
     """The δ of (ε, δ), if the budgets are its ε."""
+    accountant: tuple[Accountant, ...] = ()
+    """Formulas of the plan; the tightest by default."""
+    noise_variance: Floats = ()
+    """Noise variance σ²; by default the smallest that the budgets allow."""
+    step_size: Floats = ()
+    """Step size η; that of the plan by default."""
     requests: int = 10
-    """Deletions that are served, one record each."""
+    """Requests that are served."""
+    edits_per_request: tuple[int, ...] = (1,)
+    """Records r that one request deletes."""
+    requester: tuple[Literal["in_order", "largest_loss"], ...] = ("in_order",)
+    """Who asks: for the first records, or (adaptive) for those with the largest loss under the last
+    model that was shown."""
+    adaptivity: tuple[int, ...] = (0,)
+    """Releases p that the requester may have seen; the first p are shown."""
     seeds: int = 100
     """Interactions of every setting."""
     confidence: float = 0.95
@@ -67,7 +95,7 @@ class Config:
     chunk: int = 1024
     """Interactions in memory at once."""
     seed: int = 0
-    """Seed of all randomness."""
+    """Seed of all randomness, and of a file's split."""
     results: Path = Path("results")
     """Folder to write to; made if it is missing."""
     resume: bool = True
@@ -77,9 +105,27 @@ class Config:
     devices: DeviceOptions = ONE_DEVICE
 
 
-_GRID = ("l2", "eps_dp", "eps_dd", "noise_variance", "clip_norm", "step_size")
-_MEASURED = ("risk_learned", "risk_edited", "accuracy_learned", "accuracy_edited")
-_BOUNDS = {"risk_learned": "risk_bound_learned", "risk_edited": "risk_bound_request"}
+# Options that span the grid, with their headings in the table.
+_GRID = {
+    "loss": "loss",
+    "smoothing": "γ",
+    "threshold": "threshold",
+    "hidden": "hidden",
+    "output_norm": "V",
+    "l2": "λ",
+    "clip_norm": "clip",
+    "precision": "precision",
+    "eps_dp": "eps_dp",
+    "eps_dd": "eps_dd",
+    "order": "q",
+    "delta": "δ",
+    "accountant": "accountant",
+    "noise_variance": "σ²",
+    "step_size": "η",
+    "edits_per_request": "r",
+    "requester": "requester",
+    "adaptivity": "p",
+}
 
 
 def main(config: Config) -> int:
@@ -88,43 +134,37 @@ def main(config: Config) -> int:
     say("dd-jax sweep: starting JAX …")
     import jax  # here and below, so that help and refused options do not wait for JAX
 
-    from dd_jax import data, processes, sharding, sweeps
-    from dd_jax.sweeps import deletion
+    from dd_jax import processes, sweeps
 
-    dataset = data.load(config.data)
-    questions = _questions(config, dataset)
+    least = config.requests * max(config.edits_per_request) + 2
+    data = records.load(config.data, config.reading, seed=config.seed, least=least)
+    if data.caveat:
+        say(f"WARNING: {data.caveat}.")
     start = time.monotonic()
-    mesh = config.devices.make_mesh()
-    folder = config.results / "sweep"
-    stream = sweeps.Stream(folder, config.data, {}, config.chunk, config.resume, mesh)
-
-    def arguments(setting):
-        train, test = deletion.first_records(dataset, setting.n)
-        return sharding.spread(train, mesh), test
-
-    def run(settings):
-        with progress(f"{count(len(settings), 'setting')} × {config.seeds} seeds") as tick:
-            return sweeps.run(
-                stream,
-                deletion.judged,
-                jax.random.key(config.seed),
-                config.seeds,
-                settings,
-                traced=deletion.TRACED,
-                arguments=arguments,
-                at_once=1,  # side by side, all settings would take the steps of the longest
-                progress=tick,
-            )
-
-    values = _values(config, _rows(deletion.answers(questions, run), config))
-    written = _save(config.results, values) if processes.is_first() else []
+    found = sweeps.deletions(
+        jax.random.key(config.seed),
+        data,
+        seeds=config.seeds,
+        confidence=config.confidence,
+        results=config.results / "sweep",
+        chunk=config.chunk,
+        resume=config.resume,
+        mesh=config.devices.make_mesh(),
+        name=Path(config.data).name,
+        progress=lambda settings: progress(f"{count(settings, 'setting')} × {config.seeds} seeds"),
+        **_axes(config),
+    )
+    written = found.save(config.results) if processes.is_first() else []
     seconds = time.monotonic() - start
     if config.json:
+        about = {name: getattr(config, name) for name in ("data", "seeds", "seed", "confidence")}
+        verdict = "refuted" if found.above_bound else "consistent"
+        values = about | {"verdict": verdict, "rows": found.rows}
         print_json(values | {"seconds": round(seconds, 1), "files": written})
     else:
-        _print(config, values["rows"])
+        _print(config, found.rows)
         print(f"{seconds:.0f} s; wrote {', '.join(written)}")
-    return int(values["verdict"] == "refuted")
+    return int(bool(found.above_bound))
 
 
 def _check(config: Config) -> None:
@@ -133,90 +173,12 @@ def _check(config: Config) -> None:
     options.require_folder("--results", config.results)
 
 
-def _questions(config: Config, dataset) -> list:
-    """Every combination of the options that were given."""
-    from dd_jax import sweeps
-    from dd_jax.sweeps.deletion import Question
-
-    most, dim = dataset.train.features.shape
-    for n in config.records:
-        if not 1 <= n <= most:
-            raise InputError(f"--records {n}: {config.data} has {most} training rows; give fewer.")
-    if config.requests > min(config.records or (most,)):
-        raise InputError(f"--requests {config.requests}: there are fewer records; give fewer.")
+def _axes(config: Config) -> dict[str, Any]:
+    """The options that are fields of a question, where they were given."""
     axes = {name: getattr(config, name) for name in _GRID if getattr(config, name)}
-    base = Question(
-        data=config.data,
-        n=most,
-        dim=dim,
-        l2=0.05,
-        eps_dp=1.0,
-        eps_dd=0.1,
-        order=options.renyi_order(config),
-        delta=config.delta,
-        requests=config.requests,
-    )
-    return sweeps.grid(base, n=config.records or (most,), **axes)
-
-
-def _rows(answers: list, config: Config) -> list[dict[str, Any]]:
-    """A row for every question: what was asked, planned, promised and measured."""
-    ran = sum(answer.outcome is not None for answer in answers)
-    each = simultaneous(config.confidence, len(_MEASURED) * ran)
-    return [_row(answer, each) for answer in answers]
-
-
-def _row(answer, confidence: float) -> dict[str, Any]:
-    asked = asdict(answer.question)
-    row: dict[str, Any] = {name: asked[name] for name in ("data", "n", "dim", "requests")}
-    row |= {f"{name}_asked" if name.startswith("eps") else name: asked[name] for name in _GRID}
-    row |= {"order": asked["order"], "delta": asked["delta"], "refused": answer.refused}
-    if answer.refused is not None:
-        return row
-    plan, certificate = answer.plan, answer.certificate
-    names = ("step_size", "noise_variance", "learn_steps", "delete_steps")
-    row |= {name: getattr(plan, name) for name in names}
-    promised = ("eps_dp", "eps_dd", "risk_bound_learned", "risk_bound_request")
-    row |= {name: getattr(certificate, name) for name in promised}
-    row |= {
-        "learn_gradients": plan.learn_gradients,
-        "request_gradients": plan.delete_gradients,
-        "retraining_ratio": plan.learn_steps / plan.delete_steps,
-    }
-    for name in _MEASURED:
-        most = 1.0 if name.startswith("accuracy") else math.inf
-        found = mean_over_seeds(getattr(answer.outcome, name), confidence, least=0.0, most=most)
-        mean, low, high = map(float, found)
-        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
-    return row
-
-
-def _values(config: Config, rows: list[dict]) -> dict[str, Any]:
-    above = [
-        row
-        for row in rows
-        if row["refused"] is None
-        and any(row[f"{name}_low"] > row[bound] for name, bound in _BOUNDS.items())
-    ]
-    return {
-        "data": config.data,
-        "seeds": config.seeds,
-        "seed": config.seed,
-        "confidence": config.confidence,
-        "verdict": "refuted" if above else "consistent",
-        "rows": rows,
-    }
-
-
-def _save(folder: Path, values: dict[str, Any]) -> list[str]:
-    # A refused setting has fewer columns: use those of a row that ran.
-    columns = list(max(values["rows"], key=len))
-    table = io.StringIO()
-    writer = csv.DictWriter(table, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(values["rows"])
-    texts = {"sweep.csv": table.getvalue(), "sweep.json": f"{json_text(values)}\n"}
-    return files.place_texts(folder, texts)
+    if config.records:
+        axes["n"] = config.records
+    return axes | {"requests": config.requests, "intercept": config.intercept}
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -229,7 +191,7 @@ def _print(config: Config, rows: list[dict]) -> None:
         "K_U": "delete_steps",
     }
     print_table(
-        f"{config.data}: {config.seeds} seeds, {config.requests} deletions",
+        f"{config.data}: {config.seeds} seeds, {count(config.requests, 'request')}",
         (*columns, "risk learned", "risk edited", "bound", "accuracy", "edited"),
         [
             (
@@ -253,16 +215,16 @@ def _print(config: Config, rows: list[dict]) -> None:
 
 def _varied(config: Config) -> dict[str, str]:
     """Heading and column of every option that spans the grid; σ² has a column in any case."""
-    headings = {"l2": "λ", "clip_norm": "clip", "step_size": "η"}
     found = {"n": "n"} if len(config.records) > 1 else {}
-    for name in _GRID:
+    for name, heading in _GRID.items():
         if len(getattr(config, name)) > 1 and name != "noise_variance":
-            column = f"{name}_asked" if name.startswith("eps") else name
-            found[headings.get(name, name)] = column
+            found[heading] = f"{name}_asked" if name.startswith("eps") else name
     return found
 
 
-def _mean(row: dict, name: str) -> str:
+def _mean(row: dict, name: str) -> str | None:
+    if row[name] is None:
+        return None
     # The interval is cut at 0, and at 1 for an accuracy, so that its halves can differ.
     half = max(row[f"{name}_high"] - row[name], row[name] - row[f"{name}_low"])
     return f"{row[name]:.3g} ± {half:.1g}"
@@ -270,8 +232,8 @@ def _mean(row: dict, name: str) -> str:
 
 def _legend(config: Config) -> str:
     lines = (
-        "risk: mean excess empirical risk of a release on its own database; bound: what the",
-        "  certificate allows the mean after the deletions; accuracy: held out",
+        "risk: mean excess empirical risk of a release on its own database (convex losses); bound:",
+        "  what the certificate allows the mean after the deletions; accuracy: held out",
         f"±: Student's t over seeds; all intervals together have confidence {config.confidence:g}",
         "K_L, K_U: steps to learn (or retrain) and per deletion, n gradients each",
     )

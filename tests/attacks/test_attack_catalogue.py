@@ -79,6 +79,8 @@ def test_listing_does_not_import_jax():
         ("low-bits", {"l2": 0.01}, "steps"),
         ("stall", {"seeds": 10}, "seeds"),
         ("stall", {"l2": 1e-7}, "steps"),
+        ("coarse-products", {"n": 10}, "n = 10"),
+        ("coarse-products", {"l2": 1e-4}, "steps"),
         ("early-release", {"n": 10}, "n = 10"),
         ("early-release", {"seeds": 10}, "seeds"),
     ],

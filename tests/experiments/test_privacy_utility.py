@@ -67,7 +67,7 @@ def test_the_intervals_of_all_exponents_hold_together():
 
 
 def test_bounds_are_those_of_the_release_after_the_last_deletion():
-    nothing = deletion_sweep.Outcome(*np.zeros((4, 1)))
+    nothing = deletion_sweep.Outcome(*np.zeros((len(deletion_sweep.Outcome._fields), 1)))
     questions = privacy_utility._questions(SMALL, "synthetic", 50, 4)
     found = deletion_sweep.answers(questions, lambda settings: [nothing] * len(settings))
     columns = privacy_utility._arrays(SMALL, "synthetic", found)

@@ -74,7 +74,7 @@ def test_the_first_and_the_last_release_are_judged_on_their_databases():
         accuracy(first),
         accuracy(last),
     ]
-    np.testing.assert_allclose(found, expected, rtol=2e-3)
+    np.testing.assert_allclose(found[:4], expected, rtol=2e-3)
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_questions_with_one_plan_are_run_once_and_refused_ones_are_not():
 
     def run(settings):
         asked.extend(settings)
-        return [(np.full(2, k),) * 4 for k in range(len(settings))]
+        return [(np.full(2, k),) * 7 for k in range(len(settings))]
 
     found = deletion_sweep.answers(questions, run)
     assert [setting.noise_variance for setting in asked] == [noise, PLAN.noise_variance]

@@ -1,0 +1,104 @@
+"""Records for `dd-jax run` and `dd-jax sweep`: a task of the package, or a user's own file."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from dd_jax.cli.options import MaybeFloat, MaybePath, MaybeText, Switch, Texts, flag
+from dd_jax.errors import InputError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file of one's own is read, and what is known about its values."""
+
+    label: MaybeText = None
+    """Column (CSV) or array (NPZ, `label` by default) with the two classes."""
+    features: MaybeText = None
+    """NPZ: array with one row of numbers per record, `features` by default."""
+    drop: Texts = ()
+    """CSV: columns to leave out."""
+    delimiter: MaybeText = None
+    """CSV: character between columns; found in the header by default."""
+    bound: MaybeFloat = None
+    """Declared: no row has a larger norm."""
+    lower: MaybeFloat = None
+    """Declared: no value is smaller."""
+    upper: MaybeFloat = None
+    """Declared: no value is larger."""
+    ranges: MaybePath = None
+    """Declared: JSON file with the range of every column, {"age": [0, 120], …}."""
+    unit_rows: Switch = False
+    """Divide every row by its own norm; needs no bound."""
+    test_fraction: MaybeFloat = None
+    """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
+
+
+ReadingOptions = Annotated[Reading, tyro.conf.arg(name="")]
+"""The options of a command, without a prefix."""
+AS_IT_IS = Reading()
+
+
+def load(data: str, reading: Reading, *, seed: int, least: int):
+    """The records of a task or file, as `OwnData`.
+
+    Args:
+        data: name of a task, or path of a file.
+        reading: how to read the file.
+        seed: of the file's split.
+        least: training records that are needed.
+    """
+    from dd_jax.data import TASKS, own_file  # here and below: help does not wait for JAX
+
+    if data in TASKS:
+        return _task(data, reading, least)
+    path = Path(data)
+    if not path.exists() and not path.suffix and path.name == data:
+        raise InputError(
+            f"no data set and no file {data!r}; choose one of {', '.join(sorted(TASKS))}, "
+            f"or give a CSV or NPZ file."
+        )
+    ranges = None if reading.ranges is None else own_file.read_ranges(reading.ranges)
+    declared = (reading.bound, reading.lower, reading.upper, ranges, reading.unit_rows)
+    fraction = reading.test_fraction
+    return own_file.load_file(
+        path,
+        label=reading.label,
+        features=reading.features,
+        drop=reading.drop,
+        delimiter=reading.delimiter,
+        bounds=own_file.Bounds(*declared),
+        test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
+        seed=seed,
+        least_training=least,
+    )
+
+
+def _task(name: str, reading: Reading, least: int):
+    """A task of `dd_jax.data`, whose rows are those of its training part."""
+    from dd_jax import data
+    from dd_jax.data.own_file import OwnData
+
+    of_files = (field.name for field in fields(Reading) if field.name != "test_fraction")
+    odd = [option for option in of_files if getattr(reading, option) != getattr(AS_IT_IS, option)]
+    if odd:
+        raise InputError(f"{flag(odd[0])} is for a file of your own, not {name}; drop it.")
+    loaded = data.load(name, test_share=reading.test_fraction)
+    n, dim = loaded.train.features.shape
+    if n < least:
+        raise InputError(
+            f"{name} has {n} training rows, but {least} are needed: those to be deleted, "
+            f"and 2 that stay; give fewer --requests."
+        )
+    return OwnData(
+        loaded.train,
+        loaded.test,
+        rows=np.arange(n),
+        columns=tuple(map(str, range(dim))),
+        classes=("-1", "1"),
+        preprocessing=loaded.preprocessing,
+        caveat="",
+    )
