@@ -256,16 +256,16 @@ def _duration(seconds: float) -> str:
 
 
 def _does_not_fit(config: Config, answer) -> str:
-    rows = 4 * config.n * config.dim
     if answer.largest_chunk:
         would = f"--chunk {answer.largest_chunk} does"
     elif answer.largest_chunk is None:
         would = "give a smaller --chunk, or leave out --no-search to be told which"
-    else:  # the rows, and the copies of them that a program makes
-        devices = math.ceil(2 * rows / answer.memory) + 1
+    else:  # so it is the rows that do not fit, with the copies that a program makes of them
+        rows = 4 * config.n * config.dim
+        need = answer.mesh[1] * (answer.need or 8 * rows)
         would = (
-            f"no chunk does: the rows take {_gib(rows)}, so let {devices} or more devices share "
-            f"them (--mesh)"
+            f"no chunk does: the rows take {_gib(rows)}, and more in the form that the products "
+            f"take; let about {math.ceil(need / answer.memory)} devices share them (--mesh)"
         )
     return f"  {answer.machine}: {answer.chunk:,} seeds at once do not fit; {would}."
 
