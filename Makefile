@@ -67,7 +67,7 @@ $(TARGETS_READY): requirements.lock pyproject.toml
 	@touch $@
 
 targets: $(TARGETS_READY)
-	$(TARGETS)/bin/dd-jax targets
+	$(TARGETS)/bin/dd-jax targets --save experiments/figures/targets.json
 
 test-targets: $(TARGETS_READY)
 	JAX_PLATFORMS=cpu $(TARGETS)/bin/python -m pytest tests/test_targets.py

@@ -8,14 +8,16 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from dd_jax import checks
+from dd_jax import checks, files
 from dd_jax.cli import compile_cache, options
 from dd_jax.cli.options import Switch
-from dd_jax.cli.output import count, number, print_json, print_table, say
+from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
+from dd_jax.constants import Precision
 from dd_jax.errors import InputError
 
 
@@ -27,7 +29,7 @@ class Config:
     each machine, runs nothing, and prints what the compiler says: whether a device's memory holds
     it, the largest chunk that fits, collectives and cycles of a step, and how long all seeds would
     take. On TPUs the time is the compiler's own estimate; GPU programs carry none, so theirs is a
-    roofline bound, which no program beats and most are far from.
+    roofline bound, and a run takes longer.
 
     One chip, a slice of a pod, a whole pod, a host with eight GPUs:
         dd-jax targets v5e:1x1 v5e:16x16 v5p:16x16x16 h100:8
@@ -35,13 +37,16 @@ class Config:
     Larger records, eight chips of which two share the seeds and four the rows:
         dd-jax targets v5e:2x4 --n 1000000 --dim 785 --mesh 2 4
 
+    Three passes in place of six, where a plan's arithmetic allows it:
+        dd-jax targets v5e:1x1 --precision bfloat16x3
+
     Needs the extra `targets`, best in an environment of its own: `make targets`.
     """
 
     machines: tyro.conf.Positional[
         Annotated[tuple[str, ...], tyro.conf.arg(metavar="MACHINE")]
     ] = ()
-    """v5e:AxB, v6e:AxB, v5p:AxBxC, h100:COUNT or cpu; by default the first line of the examples."""
+    """v5e:AxB, v6e:AxB, v5p:AxBxC, h100:COUNT or cpu; one chip and pods by default."""
     n: int = 10_000
     """Records in the database."""
     dim: int = 50
@@ -71,6 +76,8 @@ class Config:
     """Hidden units of the bounded network."""
     clip_norm: float | None = 0.5
     """Clip every record's gradient to this norm; None for no clipping."""
+    precision: Precision = "full"
+    """How matrix products are computed: in single precision, or in three bfloat16 passes."""
     mesh: tuple[int, int] | None = None
     """Devices that share the seeds, and devices that share the rows; all share the seeds by
     default."""
@@ -78,11 +85,13 @@ class Config:
     """Seeds at once, over all devices; by default 1024 for each device that shares seeds."""
     search: bool = True
     """Look for the largest chunk that fits: two to four compilations more."""
+    save: Path | None = None
+    """File to write the JSON object to as well."""
     json: Switch = False
     """Print one JSON object."""
 
 
-DEFAULT = ("v5e:1x1", "v5e:16x16", "v5p:16x16x16", "h100:8")
+DEFAULT = ("v5e:1x1", "v5e:16x16", "v6e:16x16", "v5p:16x16x16", "h100:1", "h100:8")
 
 
 def main(config: Config) -> int:
@@ -109,8 +118,11 @@ def main(config: Config) -> int:
                 machine, workload, mesh=config.mesh, chunk=config.chunk, search=config.search
             )
         )
+    values = _values(config, answers)
+    if config.save is not None:
+        files.place_texts(config.save.parent, {config.save.name: f"{json_text(values)}\n"})
     if config.json:
-        print_json(_values(config, answers))
+        print_json(values)
     else:
         _print(config, answers)
     return 0
@@ -156,7 +168,8 @@ def _workload(config: Config):
         "softmax": {"num_classes": config.num_classes},
         "bounded_network": {"hidden": config.hidden},
     }.get(config.loss, {})
-    problem = Problem(getattr(losses, config.loss)(**extra), l2=0.01, clip_norm=config.clip_norm)
+    loss = getattr(losses, config.loss)(**extra)
+    problem = Problem(loss, l2=0.01, clip_norm=config.clip_norm, precision=config.precision)
     return targets.Workload(
         problem,
         n=config.n,
@@ -170,7 +183,7 @@ def _workload(config: Config):
 
 def _values(config: Config, answers: list) -> dict[str, Any]:
     asked = asdict(config)
-    for name in ("machines", "mesh", "chunk", "search", "json"):
+    for name in ("machines", "mesh", "chunk", "search", "save", "json"):
         del asked[name]
     return {
         "made": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -188,7 +201,7 @@ def _values(config: Config, answers: list) -> dict[str, Any]:
 def _print(config: Config, answers: list) -> None:
     print_table(
         f"{config.loss}, {config.n:,} × {config.dim}: {config.learn_steps} steps, then "
-        f"{count(config.requests, 'deletion')} of {config.delete_steps}",
+        f"{count(config.requests, 'deletion')} of {config.delete_steps}; {config.precision}",
         ("machine", "mesh", "chunk", "on a device", "of its memory", "fits", "largest chunk"),
         [_sizes(answer) for answer in answers],
     )
@@ -243,16 +256,16 @@ def _duration(seconds: float) -> str:
 
 
 def _does_not_fit(config: Config, answer) -> str:
-    rows = 4 * config.n * config.dim
     if answer.largest_chunk:
         would = f"--chunk {answer.largest_chunk} does"
     elif answer.largest_chunk is None:
         would = "give a smaller --chunk, or leave out --no-search to be told which"
-    else:  # the rows, and the copies of them that a program makes
-        devices = math.ceil(2 * rows / answer.memory) + 1
+    else:  # so it is the rows that do not fit, with the copies that a program makes of them
+        rows = 4 * config.n * config.dim
+        need = answer.mesh[1] * (answer.need or 8 * rows)
         would = (
-            f"no chunk does: the rows take {_gib(rows)}, so let {devices} or more devices share "
-            f"them (--mesh)"
+            f"no chunk does: the rows take {_gib(rows)}, and more in the form that the products "
+            f"take; let about {math.ceil(need / answer.memory)} devices share them (--mesh)"
         )
     return f"  {answer.machine}: {answer.chunk:,} seeds at once do not fit; {would}."
 
@@ -269,7 +282,7 @@ def _legend(answers: list) -> list[str]:
         ]
     bounds = [answer for answer in answers if answer.cycles is None and answer.kernels]
     if bounds:
-        lines += ["≤, ≥: a roofline bound from counted flop and bytes, which no program beats"]
+        lines += ["≤, ≥: a roofline bound from counted flop and bytes; a run takes longer"]
     lines += [
         f"  {answer.machine} starts {number(round(answer.kernels))} kernels in a step, which the "
         f"bound does not count"

@@ -266,10 +266,9 @@ def _traffic(program: Program, item: Executed) -> list[int]:
     inside, names = {instruction.name: instruction}, instruction.operands
     if instruction.opcode == "fusion":
         inside = program.computations[_called(instruction)[0]]
-        parameters = [one for one in inside.values() if one.opcode == "parameter"]
-        names = [one.name for one in sorted(parameters, key=lambda one: int(one.operands[0]))]
+        names = _parameters(inside)
     sizes = [
-        _read(inside, name, _size(here[operand].shape))
+        _read(program, inside, name, _size(here[operand].shape))
         for operand, name in zip(instruction.operands, names, strict=True)
         if operand in here
     ]
@@ -280,15 +279,29 @@ def _traffic(program: Program, item: Executed) -> list[int]:
     return [*sizes, 0 if update is None else _size(update.shape)]
 
 
-def _read(inside: Mapping[str, Instruction], name: str, whole: int) -> int:
+def _read(program: Program, inside: Mapping[str, Instruction], name: str, whole: int) -> int:
     """Bytes of an operand that are read: slices of it, or all."""
-    users = [one for one in inside.values() if name in one.operands]
-    parts = [_size(one.shape) for one in users if one.opcode == "dynamic-slice"]
-    # An array that is overwritten in part stays where it is.
-    kept = [
-        one for one in users if one.opcode == "dynamic-update-slice" and one.operands[0] == name
-    ]
-    return min(whole, sum(parts)) if len(parts) + len(kept) == len(users) else whole
+    total = 0
+    for one in inside.values():
+        if name not in one.operands:
+            continue
+        place = one.operands.index(name)
+        if one.opcode in ("dynamic-slice", "slice"):
+            total += _size(one.shape)
+        elif one.opcode == "bitcast":
+            total += _read(program, inside, one.name, whole)
+        elif one.opcode == "fusion":
+            called = program.computations[_called(one)[0]]
+            total += _read(program, called, _parameters(called)[place], whole)
+        elif one.opcode != "dynamic-update-slice" or place:
+            return whole  # an array that is overwritten in part stays where it is
+    return min(whole, total)
+
+
+def _parameters(inside: Mapping[str, Instruction]) -> list[str]:
+    """Names of a computation's parameters, in their order."""
+    found = [one for one in inside.values() if one.opcode == "parameter"]
+    return [one.name for one in sorted(found, key=lambda one: int(one.operands[0]))]
 
 
 def _size(shape: str, *, fast: bool = False) -> int:

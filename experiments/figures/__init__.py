@@ -39,6 +39,7 @@ NAMES = (
     "real_data",
     "audit_power",
     "sequential",
+    "targets",
 )
 
 
