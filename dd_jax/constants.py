@@ -19,12 +19,13 @@ from dd_jax import checks
 from dd_jax.errors import InputError
 
 Established = Literal["proved", "declared"]
-# How matrix products are computed (`dd_jax.products`), and the share of a factor that one rounds
-# away: half a unit in the last place of single precision, or in three bfloat16 passes what the two
-# parts of each factor leave (2⁻¹⁶) and the product of their second parts.
+# How matrix products are computed (`dd_jax.products`), and the share of a product that three
+# bfloat16 passes lose: the product of the second parts of both factors, and what two parts leave of
+# each factor. A TPU rounds to the nearest (2⁻¹⁶ + 2 · 2⁻¹⁷). XLA cuts off the first part on a GPU,
+# so that a second part is up to 2⁻⁷ of its factor (2⁻¹⁴ + 2 · 2⁻¹⁶).
 Precision = Literal["full", "bfloat16x3"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-THREE_PASS_ROUNDOFF = 3 * 2.0**-16
+THREE_PASS_ROUNDOFF = 6 * 2.0**-16
 # Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up
 # to R(1 + ROUNDING); every constant here counts with that norm.
 ROUNDING = 2.0**-21
@@ -93,7 +94,8 @@ class ProblemConstants:
     loss: LossConstants
     l2: float
     clip_norm: float | None = field(default=None)
-    precision: Precision = "full"
+    # Files of older versions do not have it (`plans.settings`).
+    precision: Precision = field(default="full", metadata={"added": True})
 
     def __post_init__(self):
         object.__setattr__(self, "l2", float(checks.positive("l2", self.l2)))

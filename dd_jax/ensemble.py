@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks, processes, sharding
+from dd_jax import checks, processes, products, sharding
 from dd_jax.databases import RowShard, overlay, rows_of
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
@@ -42,8 +42,9 @@ def over_seeds(
     """`fn(key_s, *args)` for seeds s = 0 … num_seeds - 1, stacked on a leading axis.
 
     Seed s gets fold_in(key, s), so the numbers are the same for any chunk size (reductions inside
-    `fn` may differ by rounding), and a longer run begins with a shorter one. Compiled once per `fn`
-    and shapes: pass what varies between calls through `args`, and reuse the same `fn` object.
+    `fn` may differ by rounding), and a longer run begins with a shorter one. Matrix products that
+    name no precision are computed in full. Compiled once per `fn` and shapes: pass what varies
+    between calls through `args`, and reuse the same `fn` object.
 
     Args:
         fn: pure function of a key and `args`.
@@ -99,6 +100,7 @@ def _one_chunk(
 ) -> PyTree:
     seeds = first + jnp.arange(chunk, dtype=jnp.uint32)
 
+    @products.full
     def run(seeds, key, args):
         return jax.vmap(lambda seed: fn(_fold_in(key, seed), *args))(seeds)
 

@@ -251,7 +251,7 @@ def resume(
     observed = _observed_mask(observe, num_requests, served)
     # The records are not projected again: the driver that made this state has done so.
     curator = jax.tree.map(jnp.array, state)
-    release = jax.jit(mechanism.publish)(_publish_key(key, served), curator.params)
+    release = _publish_again(mechanism, _publish_key(key, served), curator.params)
     return _drive(key, mechanism, respond, curator, release, jnp.int32(0), observed)
 
 
@@ -477,6 +477,12 @@ def _start_step(mechanism: Mechanism, key: Array, database: PyTree):
     # A copy: the donated steps that follow would otherwise destroy the caller's arrays.
     curator = jax.tree.map(jnp.copy, _first_state(mechanism, key, state, database))
     return curator, release, outside
+
+
+@functools.partial(jax.jit, static_argnums=0)
+@products.full
+def _publish_again(mechanism: Mechanism, key: Array, params: PyTree) -> PyTree:
+    return mechanism.publish(key, params)
 
 
 def _check_state(mechanism: Mechanism, state: CuratorState) -> int:

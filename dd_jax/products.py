@@ -6,7 +6,8 @@ step is not a contraction, so a certificate about single precision would be fals
 
     "full"        the operands' own type: on a TPU six passes of bfloat16 products
     "bfloat16x3"  three passes, where a plan's arithmetic allows it (`plans.arithmetic`); a CPU
-                  computes in full, as it has nothing cheaper
+                  computes in full, as it has nothing cheaper, and so does every platform where
+                  a number is of double precision
 
 A number x of single precision is the sum of three bfloat16 numbers x₁ + x₂ + x₃, each the rounding
 of what the ones before it leave, and ab = Σ a_i b_j over i + j ≤ 4 up to a rounding of single
@@ -44,7 +45,9 @@ def full(function: Callable) -> Callable:
 
 def computed(precision: str, function: Callable, *args: Any) -> Any:
     """`function(*args)` with every product inside it at this level."""
-    if precision == "full":
+    types = {getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(args)}
+    # Doubles are not a sum of a few bfloat16 numbers; JAX would round them to singles unasked.
+    if precision == "full" or jnp.dtype(jnp.float64) in types:
         return full(function)(*args)
 
     def three_passes(*args):

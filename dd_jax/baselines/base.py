@@ -113,8 +113,21 @@ def add_costs(first: Cost, second: Cost) -> Cost:
     return jax.tree.map(jnp.add, first, second)
 
 
-class System(NamedTuple):
+class _Parts(NamedTuple):
+    name: str
+    learn: Callable[[Array, PyTree], tuple[Any, Cost]]
+    delete: Callable[[Array, PyTree, Edit, PyTree, Any], tuple[Any, Cost]]
+    predict: Callable[[PyTree, Array], Array]
+    guarantee: Guarantee
+    publish: Callable[[Array, Any], PyTree] = publish_model
+    secret: Callable[[Any], PyTree] = nothing
+    domain: Domain = ANY_RECORD
+
+
+class System(_Parts):
     """A curator to compare: what it does, what that costs, what it keeps, what it claims.
+
+    Matrix products inside its functions are computed in full precision, also without a driver.
 
     Attributes:
         name: its name in tables and on the command line.
@@ -127,14 +140,13 @@ class System(NamedTuple):
         domain: the records that it admits.
     """
 
-    name: str
-    learn: Callable[[Array, PyTree], tuple[Any, Cost]]
-    delete: Callable[[Array, PyTree, Edit, PyTree, Any], tuple[Any, Cost]]
-    predict: Callable[[PyTree, Array], Array]
-    guarantee: Guarantee
-    publish: Callable[[Array, Any], PyTree] = publish_model
-    secret: Callable[[Any], PyTree] = nothing
-    domain: Domain = ANY_RECORD
+    __slots__ = ()
+
+    def __new__(cls, *args, **named):
+        """The system, with its functions in full precision."""
+        made = super().__new__(cls, *args, **named)
+        names = ("learn", "delete", "predict", "publish")
+        return made._replace(**{name: products.full(getattr(made, name)) for name in names})
 
 
 def mechanism(system: System) -> Mechanism:

@@ -211,7 +211,9 @@ def edited_descent(plan) -> Descent:
 
 # --- as JSON --------------------------------------------------------------------------------------
 #
-# Infinities are the text "inf", everything else is plain JSON. What is read is only a claim of
+# Infinities are the text "inf", everything else is plain JSON. A field that was added after files
+# had been written is left out while it has its default: older files are read, and the fingerprints
+# of their plans stay the same. What is read is only a claim of
 # the file: `read` checks the type of every field, and the constructors check their values;
 # `Plan.from_json` and `Certificate.from_json` decide what is believed.
 
@@ -224,7 +226,10 @@ def to_json(value: Any) -> str:
 def to_plain(value: Any) -> Any:
     """Dataclasses as dictionaries, tuples as lists, infinity as text."""
     if is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        shown = {f.name: getattr(value, f.name) for f in fields(value)}
+        kept = {f.name for f in fields(value) if not f.metadata.get("added")}
+        kept |= {f.name for f in fields(value) if shown[f.name] != f.default}
+        return {name: to_plain(item) for name, item in shown.items() if name in kept}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
@@ -273,6 +278,8 @@ def _value(kind: Any, found: Any, where: str) -> Any:
 
 def _fields(kind: Any, found: Any, where: str) -> Any:
     wanted = {f.name for f in fields(kind)}
+    if isinstance(found, dict):
+        wanted -= {f.name for f in fields(kind) if f.metadata.get("added")} - set(found)
     if not isinstance(found, dict) or set(found) != wanted:
         odd = sorted(wanted.symmetric_difference(found if isinstance(found, dict) else ()))
         raise InputError(

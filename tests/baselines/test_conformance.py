@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from systems import SYSTEMS, Entry
+from test_products import careless_products
 
 import dd_jax as dd
 from dd_jax import baselines
@@ -79,6 +80,23 @@ def test_releases_are_finite_and_predict_one_label_per_row(played):
     rows = entry.database.features if hasattr(entry.database, "features") else entry.database
     release = jax.tree.map(lambda leaf: leaf[0, 0], releases)
     assert system.predict(release, rows).shape == (rows.shape[0],)
+
+
+def test_without_a_driver_every_product_names_its_precision_too(played):
+    _, entry, system, _ = played
+    key, database = jax.random.key(0), entry.database
+    edit = jax.tree.map(lambda leaf: leaf[0], entry.stream)
+    rows = database.features if hasattr(database, "features") else database
+
+    def served(key, database, edit):
+        learn, delete, publish = jax.random.split(key, 3)
+        state, _ = system.learn(learn, database)
+        after = dd.apply_edit(database, edit)
+        state, _ = system.delete(delete, database, edit, after, state)
+        return system.predict(system.publish(publish, state), rows)
+
+    traced = jax.jit(served).trace(key, database, edit)
+    assert careless_products(traced.lower(lowering_platforms=("tpu",)).as_text()) == []
 
 
 def test_the_claim_is_complete(played):

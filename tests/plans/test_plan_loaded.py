@@ -72,6 +72,20 @@ def test_an_edited_constant_is_never_called_proved():
         Certificate.from_json(forged, LOGISTIC)
 
 
+def test_a_file_without_the_precision_of_products_is_of_full_precision():
+    """As written before there was another: the plan and its fingerprint stay what they were."""
+    plan = PLANS["convex"]
+    assert "precision" not in plan.to_json()
+    assert Plan.from_json(plan.to_json(), LOGISTIC) == plan
+    coarser = dataclasses.replace(LOGISTIC, precision="bfloat16x3")
+    other = dataclasses.replace(plan, problem=coarser)
+    assert other.fingerprint != plan.fingerprint
+    assert Plan.from_json(other.to_json(), coarser) == other
+    for text, problem in ((other.to_json(), LOGISTIC), (plan.to_json(), coarser)):
+        with pytest.raises(CertificateRefused, match="problem"):
+            Plan.from_json(text, problem)
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_a_problem_vouches_for_the_constants_and_a_file_does_not(name):
     plan = PLANS[name]
