@@ -13,7 +13,8 @@ from dd_jax.errors import InputError
 # This package is not installed: another process finds it here.
 CHECKOUT = Path(__file__).parents[2]
 # How the libraries that NumPy may be built with are told to use one thread.
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD: dict[str, str] = dict.fromkeys(BLAS, "1")
 COLUMNS = {
     "of GEMM": "gemm_ratio",
     "of slopes": "elementwise_ratio",

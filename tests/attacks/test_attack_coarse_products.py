@@ -95,12 +95,10 @@ def test_samples_refute_bfloat16_and_not_full_precision():
     assert not result.ours_refuted
 
 
-def test_most_databases_are_at_an_edge():
+def test_half_of_the_databases_or_more_are_at_an_edge():
     """The share of positive labels from 52% to 100%: what bfloat16 leaves of a deleted label."""
     allowed = PLAN.certificate().advantage_bound
-    beyond = 0
-    for positive in np.linspace(0.52, 1.0, 13):
-        case = coarse.Case("", 1.0, positive)
-        left = coarse.exact_worlds(case, PLAN, coarse.COARSE)[coarse.DELETED]
-        beyond += left.advantage > allowed
-    assert beyond == 8
+    cases = [coarse.Case("", 1.0, positive) for positive in np.linspace(0.52, 1.0, soak(4, 13))]
+    worlds = [coarse.exact_worlds(case, PLAN, coarse.COARSE) for case in cases]
+    beyond = [world[coarse.DELETED].advantage > allowed for world in worlds]
+    assert sum(beyond) == soak(2, 8)

@@ -104,7 +104,8 @@ def test_figures_are_listed_and_keep_the_contract(capsys):
     for name in names:
         module = figures.load(name)
         assert isinstance(module.FULL, module.Config)
-        assert module.Config() != module.FULL
+        # What compilers answered is kept and not computed, so that figure has one size.
+        assert name == "targets" or module.Config() != module.FULL
         assert module.TITLE
         assert 0 < len(module.CAPTION.split()) <= 80
         assert module.NOTE
