@@ -63,6 +63,12 @@ def test_stacked_products_round_as_their_level_says(precision):
     allowed = ROUNDOFF[precision] + 6 * features.shape[1] * 2.0**-24
     assert worst_error(scores, features, params) <= allowed
     assert worst_error(sums, features.T, slopes) <= allowed
+    # Sums of a single term, where no error averages out.
+    column, row = features[:, :1], features[:1]
+    alone = products.stacked_scores(products.stack(column, precision), params[:1], precision)
+    assert worst_error(alone, column, params[:1]) <= ROUNDOFF[precision] + 6 * 2.0**-24
+    alone = products.stacked_sum(products.stack(row, precision), slopes[:1], len(row.T), precision)
+    assert worst_error(alone, row.T, slopes[:1]) <= ROUNDOFF[precision] + 6 * 2.0**-24
     one_pass = jnp.asarray(features, jnp.bfloat16).astype(jnp.float32) @ params
     assert worst_error(one_pass, features, params) > 2.0**-12
 

@@ -223,6 +223,7 @@ def label_of(loss: Loss) -> Callable[[Array, Array], Array]:
     if scores is None or (scores.num_scores is None and not scores.intercept):
         return linear_labels
 
+    @products.full
     def label(release, features):
         values = linear_scores(scores, release, features)
         return jnp.sign(values) if scores.num_scores is None else jnp.argmax(values, axis=-1)
