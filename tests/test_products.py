@@ -115,14 +115,15 @@ def test_on_a_tpu_weights_and_clip_norms_may_differ_between_models(platform):
     clips = jnp.array([0.1, 0.2, 0.3])
     edits = [dd.replacement([row], jax.tree.map(lambda leaf: leaf[:1], database)) for row in (5, 9)]
     slots = databases.overlay(database, 1)
-    worlds = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(slots.write(e) for e in edits))
+    both_edits = jax.tree.map(lambda *leaves: jnp.stack(leaves), *edits)
 
     def both(form):
-        def one(world, theta, clip):
-            return form(dd.Problem(loss, 0.1, clip), theta, world)
+        # Written inside, so that the base is not batched and only its weights are.
+        def one(edit, theta, clip):
+            return form(dd.Problem(loss, 0.1, clip), theta, slots.write(edit))
 
         over = jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))
-        return jax.jit(over)(worlds, models, clips)
+        return jax.jit(over)(both_edits, models, clips)
 
     expected = both(erm.reference_gradient)
     platform("tpu")
@@ -146,6 +147,9 @@ def _programs():
     logistic = dd.Problem(dd.losses.logistic(), 0.1, 0.4)
     softmax = dd.Problem(dd.losses.softmax(num_classes=3), 0.1, 0.4)
     network = dd.Problem(dd.losses.bounded_network(hidden=3), 0.1, 0.4)
+    own = dd.Problem(
+        dd.losses.custom(logistic.loss.value, logistic.loss.template, name="own"), 0.1, 0.4
+    )
     labelled = signed(40, 5)
     classes = CATALOGUE["softmax-intercept"].make(40, 5, 0, jnp.float32)
 
@@ -171,6 +175,7 @@ def _programs():
         "neighbours": (both_arms, labelled),
         "softmax": (functools.partial(learn, problem=softmax), classes),
         "network": (functools.partial(learn, problem=network), labelled),
+        "a loss of one's own": (functools.partial(learn, problem=own), labelled),
         "minimiser": (minimum, labelled),
     }
 

@@ -209,6 +209,14 @@ def test_three_passes_are_refused_where_full_products_are_not():
     assert verdict(planned(three, 1000, protects="label")) == "refused"
 
 
+def test_with_short_steps_the_staircase_of_three_passes_is_what_refuses_them():
+    three = dataclasses.replace(ridge_case(2, 1000, 0.9)[0], precision="bfloat16x3")
+    plan = planned(three, 40_000, protects="label", step_size=0.01)
+    found = arithmetic.rounding(plan)
+    assert found.variance < arithmetic.SILENT < found.forgetting
+    assert verdict(plan) == "refused"
+
+
 def test_numbers_beyond_the_range_of_singles_are_refused_and_doubles_hold_them():
     problem = dd.Problem(dd.losses.logistic(), 0.1)
     for order in (1e40, 1e60):
