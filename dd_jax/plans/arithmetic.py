@@ -9,7 +9,7 @@ that the plan can reach, ‖θ‖ ≤ L/λ plus noise. With a = √(2ησ²) / u
     forgetting  a model moves by whole ulps; noise of a ulps makes that right on average, up to a
                 share 2 exp(-2π²a²) of every drift (the first term of the Fourier series of rounding
                 under a Gaussian), and so of the K_U log(1/c) that a deletion contracts by
-    products    in three bfloat16 passes a product sees θ on a lattice f = 1536 times as coarse as
+    products    in three bfloat16 passes a product sees θ on a lattice f = 512 times as coarse as
                 float32's (`constants.THREE_PASS_ROUNDOFF`): the score's share of the variance is
                 f² as large, and the slope that a step sees is off by 2 exp(-2π²(a/f)²) of it
     influence   a sum of n gradients is rounded by up to n·u·L (u the unit roundoff), where one
