@@ -287,10 +287,16 @@ class Constants:
         Assumes: a convex, L-Lipschitz (or clipped single-index), β-smooth loss.
 
         Raises:
-            CertificateRefused: the loss is not of that kind.
+            CertificateRefused: the loss is not of that kind, or its products are not in full
+                precision: no arithmetic check covers these systems.
         """
         problem = problem.constants
         require_convex(problem, "record")
+        if problem.precision != "full":
+            raise CertificateRefused(
+                f"precision = {problem.precision!r} is checked for plans of Noisy-GD only; give a "
+                f"problem with precision='full'."
+            )
         lipschitz, l2 = problem.lipschitz, problem.l2
         radius = lipschitz / l2 if radius is None else radius
         as_proved = problem.loss.established == "proved" and problem.clip_norm is None

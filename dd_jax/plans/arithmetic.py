@@ -128,6 +128,11 @@ def check(plan) -> str | None:
         CertificateRefused: the law that would be run is not the one that is certified.
     """
     _require_range(plan)
+    if plan.problem.precision != "full" and plan.problem.loss.smoothness is None:
+        raise CertificateRefused(
+            f"without a known smoothness of {plan.problem.loss.name} nothing is known of products "
+            f"in {plan.problem.precision}; compute products in full precision."
+        )
     found = rounding(plan)
     shown = (
         f"in {plan.dtype} one step's noise is {found.noise:.3g} units in the last place of a model "

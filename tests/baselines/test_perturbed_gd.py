@@ -120,6 +120,12 @@ def test_the_published_noise_can_be_too_small_and_says_so():
 
 
 # A ball without the minimiser in it, so that the projection acts.
+def test_constants_are_refused_for_products_that_nothing_checks():
+    coarse = dd.Problem(dd.losses.logistic(), l2=0.05, precision="bfloat16x3")
+    with pytest.raises(dd.CertificateRefused, match="precision"):
+        Constants.of_problem(coarse)
+
+
 SMALL_BALL = Constants.of_problem(PROBLEM, radius=0.2)
 MADE = perturbed_gd.calibrate(SMALL_BALL, n=N, delete_steps=3, **TARGET)
 

@@ -207,6 +207,17 @@ def test_three_passes_are_refused_where_full_products_are_not():
     three = dataclasses.replace(full, precision="bfloat16x3")
     assert verdict(planned(full, 1000, protects="label")) == "silent"
     assert verdict(planned(three, 1000, protects="label")) == "refused"
+    rough = dd.losses.custom(
+        lambda theta, row: jnp.abs(theta[0] - row),
+        lambda rows: jnp.zeros(1),
+        name="absolute error",
+        lipschitz=1.0,
+    )
+    numbers = {"dim": 1, "order": 2, "eps_dp": 1.0, "num_requests": 2}
+    numbers |= {"learn_steps": 50, "delete_steps": 5, "step_size": 0.5}
+    for precision, answer in (("full", "silent"), ("bfloat16x3", "refused")):
+        problem = dd.Problem(rough, 1.0, precision=precision)
+        assert verdict(dd.plan_composition(problem, n=100, **numbers)) == answer
 
 
 def test_with_short_steps_the_staircase_of_three_passes_is_what_refuses_them():
