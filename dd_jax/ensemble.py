@@ -120,8 +120,8 @@ def _compiled(mesh: Mesh | None, *arrays: PyTree) -> Any:
     held = [leaf.devices() for leaf in leaves if isinstance(leaf, jax.Array) and is_concrete(leaf)]
     used = set().union(*held) if mesh is None else set(mesh.devices.flat)
     only_cpus = jax.default_backend() == "cpu" and {device.platform for device in used} <= {"cpu"}
-    # Inside a trace every new array is traced too.
-    outermost = all(is_concrete(leaf) for leaf in (*leaves, jnp.zeros(())))
+    # Inside a trace every new array is traced too; one that is copied there needs no compiler.
+    outermost = all(is_concrete(leaf) for leaf in (*leaves, jax.device_put(np.float32(0))))
     return _for_cpu if only_cpus and outermost and _options_known() else _plain
 
 

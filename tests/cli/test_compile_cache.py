@@ -142,10 +142,10 @@ def test_the_second_run_of_the_same_shapes_compiles_nothing(environment, tmp_pat
     assert first["cache_misses"] == first["compile_requests_use_cache"] > 0
     second = counted(*options, "--rows", "5")
     assert "cache_misses" not in second
-    # The secret key (whose shape takes one more trace), keys, learning, deletion, the interaction
-    # and its judge; no small programs beside them.
-    assert second["cache_hits"] == second["jaxpr_trace_duration"] - 1 == 6
-    assert len(list((tmp_path / "home" / "dd_jax" / "compiled").glob("*-cache"))) == 6
+    # The secret key (whose shape takes one more trace), keys, learning, deletion, whether the
+    # compiler knows an option, the interaction and its judge; no small programs beside them.
+    assert second["cache_hits"] == second["jaxpr_trace_duration"] - 1 == 7
+    assert len(list((tmp_path / "home" / "dd_jax" / "compiled").glob("*-cache"))) == 7
 
 
 def test_an_entry_that_was_cut_off_is_compiled_again_without_a_word(environment):
