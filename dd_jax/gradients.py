@@ -368,14 +368,13 @@ def _sum_of_many(
         # at every step, while an absolute value (weights are ≥ 0) moves out and takes the
         # transposition with it.
         weight = jnp.abs(weight.T)
-    shape = (scores, models, precision)
-    chunked = functools.partial(_chunked_sum, *shape, row_chunk)
+    how = {"models": models, "precision": precision, "row_chunk": row_chunk}
     forms = {
-        "cpu": functools.partial(chunked, BLOCK_BYTES, True),
-        "default": functools.partial(chunked, ACCELERATOR_BLOCK_BYTES, False),
+        "cpu": functools.partial(_chunked_sum, scores, on_cpu=True, **how),
+        "default": functools.partial(_chunked_sum, scores, on_cpu=False, **how),
     }
     if rows[1] is not None:
-        forms["tpu"] = functools.partial(_tiled_sum, *shape, row_chunk)
+        forms["tpu"] = functools.partial(_tiled_sum, scores, **how)
     total = jax.lax.platform_dependent(last, rows, clip_norm, weight, **forms)
     # The models move to the front once, after the last chunk; the barrier keeps XLA from folding
     # this transposition into the products, or the step's noise.
@@ -384,7 +383,7 @@ def _sum_of_many(
 
 
 def _chunked_sum(
-    scores, models, precision, row_chunk, block, copies, last, rows, clip_norm, weight
+    scores, last, rows, clip_norm, weight, *, models, precision, row_chunk, on_cpu: bool
 ) -> Array:
     """The sums as two products per chunk of rows.
 
@@ -400,24 +399,25 @@ def _chunked_sum(
         slopes = _slopes(scores, products.dot(precision, features, last), label, models)
         if clip_norm is not None:
             norms = jnp.sqrt(jnp.sum(features**2, axis=-1))
-            clamp = _clamp_by_choice if copies else jnp.clip
+            clamp = _clamp_by_choice if on_cpu else jnp.clip
             slopes = _clip_stack(scores, slopes, norms, clip_norm, clamp)
         if own:
             slopes = _weigh_slopes(slopes, weight)
             weight = None
         columns = weighted(features, weight).T
-        if copies:
+        if on_cpu:
             # The barrier makes XLA transpose the features into an array before the product. Folded
             # into the product, the transposition of a long operand takes a CPU several times as
             # long; an accelerator reads it either way.
             columns = jax.lax.optimization_barrier(columns)
         return products.dot(precision, columns, slopes.reshape(slopes.shape[0], -1))
 
+    block = BLOCK_BYTES if on_cpu else ACCELERATOR_BLOCK_BYTES
     chunk = chunk_rows(num_records(records), max(last.shape), last.dtype.itemsize, block)
     return sum_over_chunks(one_chunk, Part(records, weight), row_chunk or chunk)
 
 
-def _tiled_sum(scores, models, precision, row_chunk, last, rows, clip_norm, weight) -> Array:
+def _tiled_sum(scores, last, rows, clip_norm, weight, *, models, precision, row_chunk) -> Array:
     """The sums as a TPU computes them, from features in bfloat16 parts (`_Tiles`)."""
     records, tiles = rows
     one_for_all = jnp.ones((1,), last.dtype)

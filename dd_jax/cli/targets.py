@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -17,7 +17,7 @@ from dd_jax import checks, files
 from dd_jax.cli import compile_cache, options
 from dd_jax.cli.options import Switch
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
-from dd_jax.constants import Precision
+from dd_jax.constants import CatalogueLoss, Precision
 from dd_jax.errors import InputError
 
 
@@ -59,16 +59,7 @@ class Config:
     """K_L, steps of learning."""
     delete_steps: int = 30
     """K_U, steps of one deletion."""
-    loss: Literal[
-        "logistic",
-        "smoothed_hinge",
-        "huber",
-        "squared",
-        "linear",
-        "softmax",
-        "tanh_margin",
-        "bounded_network",
-    ] = "logistic"
+    loss: CatalogueLoss = "logistic"
     """A loss of the catalogue."""
     num_classes: int = 10
     """Classes of the softmax loss."""
