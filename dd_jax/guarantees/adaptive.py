@@ -16,20 +16,14 @@ it. A record that left and came back counts as present from the one to the other
 The paper's reduction theorem (`thm:reduction`) is the source of the sums; erratum E2 repairs it.
 """
 
-import itertools
-
 import numpy as np
 from scipy import special
 
 from dd_jax import checks
 from dd_jax.errors import InputError
 from dd_jax.guarantees import floats, renyi
-from dd_jax.guarantees.convex import (
-    Descent,
-    deletion_optimal,
-    privacy_lipschitz,
-    privacy_optimal,
-)
+from dd_jax.guarantees.convex import Descent, privacy_lipschitz, privacy_optimal
+from dd_jax.guarantees.streams import Stream
 
 # --- records that go ----------------------------------------------------------------------------
 
@@ -91,9 +85,10 @@ def deletion_adaptive_intervals(
             are free.
         first_inserted: 0, or the request j < i that first inserted the record.
     """
-    *seen, last = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
-    left = deletion_optimal(run, delete_steps, present=last)
-    return renyi.compose_renyi(left, *(privacy_optimal(run, steps) for steps in seen))
+    stream = Stream(run, learn_steps, delete_steps)
+    request, first_inserted = _one_window(request, first_inserted)
+    seen = checks.steps("observed", observed)
+    return stream.deletion_at(request, np.ravel(seen), first_inserted=first_inserted)
 
 
 def deletion_run_sum(run: Descent, learn_steps, delete_steps, request, *, first_inserted=0):
@@ -153,9 +148,10 @@ def privacy_adaptive_intervals(
     never above `privacy_adaptive`.
     Assumes: what `privacy_optimal` assumes; the module's conditions on the requester. Erratum E9.
     """
-    request = checks.steps("requests", requests) + 1
-    intervals = _intervals(learn_steps, delete_steps, request, observed, first_inserted)
-    return renyi.compose_renyi(*(privacy_optimal(run, steps) for steps in intervals))
+    stream = Stream(run, learn_steps, delete_steps)
+    request, first_inserted = _one_window(checks.steps("requests", requests) + 1, first_inserted)
+    seen = checks.steps("observed", observed)
+    return stream.privacy_at(request - 1, np.ravel(seen), first_inserted=first_inserted)
 
 
 def privacy_all_releases(run: Descent, learn_steps, delete_steps, requests):
@@ -246,15 +242,10 @@ def _window(request, first_inserted):
     return request, first_inserted
 
 
-def _intervals(learn_steps, delete_steps, request, observed, first_inserted):
-    """Steps with the record before, between and after the observed releases of its stay."""
+def _one_window(request, first_inserted) -> tuple[int, int]:
     request, first_inserted = _window(request, first_inserted)
     if request.ndim or first_inserted.ndim:
         raise InputError(
             "request and first_inserted are not single numbers; give one interaction at a time."
         )
-    seen = np.unique(checks.steps("observed", observed))
-    seen = [*seen[(first_inserted <= seen) & (seen < request)], request - 1]
-    first = steps_with_record(learn_steps, delete_steps, seen[0] + 1, first_inserted)
-    later = (floats.product(b - a, delete_steps) for a, b in itertools.pairwise(seen))
-    return [first, *later]
+    return int(request), int(first_inserted)

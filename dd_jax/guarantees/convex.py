@@ -11,6 +11,11 @@ curator took K_U steps without it; the comparator is the run on the neighbouring
 held the record. For `records` rows judged jointly (all of one person's, or all of one request's)
 every ε grows by r², and the clock runs from the last of their deletions (erratum E10).
 
+With `batches` m > 1 every step takes one of m batches in a fixed cyclic order (`schedules`). A bound
+that knows step counts alone is then about the worst batch: that of the last step with the record.
+`streams.Stream` has the numbers of one batch through a stream of requests. The paper's own bounds
+are for full batches and refuse m > 1.
+
 The paper's statements here are its Rényi DP theorems for Noisy-GD, by composition (`thm:abadi`) and
 under convexity (`thm:chourasia`), and its convex data-deletion theorem
 (`thm:data_deletion_convex`).
@@ -23,8 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dd_jax import checks
-from dd_jax.errors import InputError
-from dd_jax.guarantees import floats, renyi
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import floats, renyi, schedules
+from dd_jax.guarantees.schedules import contraction_exponent
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Descent:
             run sums need neither λ nor β, every other bound is then refused.
         noise_variance: σ². n: number of records. step_size: η.
         records: r, how many records are judged jointly; in a risk bound, edited by one request.
+        batches: m, cyclic batches of ⌊n/m⌋ or ⌈n/m⌉ rows; 1 for full passes.
     """
 
     order: Any
@@ -52,6 +59,7 @@ class Descent:
     n: Any
     step_size: Any
     records: Any = 1
+    batches: Any = 1
 
     def __post_init__(self):
         checked = {
@@ -63,12 +71,23 @@ class Descent:
             "n": checks.count("n", self.n),
             "step_size": checks.positive("step_size", self.step_size),
             "records": checks.count("records", self.records),
+            "batches": checks.count("batches", self.batches),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, floats.plain(value))
+        if np.any(np.asarray(self.batches) > self.n):
+            raise InputError(
+                f"batches = {np.max(self.batches):g} leaves batches without a row; give at most "
+                f"n = {np.min(self.n):g}."
+            )
 
     def strictly_stable(self) -> None:
-        """Refuse unless η < 1/(λ+β), which the paper's proof needs."""
+        """Refuse unless η < 1/(λ+β) and batches are full, which the paper's proof needs."""
+        if np.any(np.asarray(self.batches) > 1):
+            raise CertificateRefused(
+                f"batches = {np.max(self.batches):g} have no bound by the paper's proof, which is "
+                f"for full batches; use accountant='optimal' or batches=1."
+            )
         checks.step_size_strict(self.step_size, self.l2, self.smoothness)
 
     def stable(self) -> None:
@@ -82,13 +101,13 @@ class Descent:
 def privacy_lipschitz(run: Descent, steps):
     """Rényi DP of K noisy steps for any Lipschitz loss, by composition.
 
-    ε = q L² η K / (σ² n²)
+    ε = q L² η K / (σ² n²), and q L² η ⌈K/m⌉ / (σ² ⌊n/m⌋²) with m batches
 
     Guarantee: (q, ε)-Rényi DP of the last model and of all K iterates jointly, adaptively too.
     Assumes: L-Lipschitz (or clipped) gradients; replace-one. `thm:abadi`.
     """
-    steps = checks.steps("steps", steps)
-    return floats.plain(floats.product(*_square_over_noise(run), run.step_size, steps))
+    uses = np.ceil(checks.steps("steps", steps) / run.batches)
+    return floats.plain(floats.product(*_square_over_noise(run), run.step_size, uses))
 
 
 def privacy_convex(run: Descent, steps):
@@ -133,16 +152,14 @@ def privacy_unrelaxed(run: Descent, steps):
 def privacy_optimal(run: Descent, steps):
     """Rényi DP of K noisy steps for convex smooth losses; no smaller bound is true.
 
-    ε = q L² (2 - ηλ) / (λ σ² n²) · (1 - c^K) / (1 + c^K)
+    ε = q L² (2 - ηλ) / (λ σ² n²) · (1 - c^K) / (1 + c^K), for m = 1; `schedules.cyclic` for more
 
     Guarantee: (q, ε)-Rényi DP of the last model from any start that is independent of the data, and
     μ-GDP with μ = √(2ε/q).
     Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2/(2λ+β).
     Attained by the linear loss from a fixed start. Tightens `thm:chourasia` and `thm:abadi`.
     """
-    run.stable()
-    exponent = contraction_exponent(run.step_size, run.l2, checks.steps("steps", steps))
-    return floats.plain(floats.product(_supremum(run), np.tanh(-exponent / 2)))
+    return deletion_optimal(run, 0, present=checks.steps("steps", steps))
 
 
 def privacy_optimal_mu(run: Descent, steps):
@@ -195,26 +212,26 @@ def deletion_optimal(run: Descent, steps, present=np.inf):
     ε(K_U) = q L² (2 - ηλ) / (λ σ² n²) · (1 - ηλ)^(2 K_U)
 
     and, for a record that was present for K_I steps only, times (1 - c^K_I)² / (1 - c^(2(K_I +
-    K_U))).
+    K_U))). With m batches: `schedules.cyclic`, E = ⌈K_I/m⌉ uses, the last of them just before the
+    deletion.
 
     Guarantee: (q, ε)-data-deletion for every non-adaptive requester, from any start, and μ-GDP with
     μ = √(2ε/q).
     Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2 / (2λ + β); replace-one.
     Attained by the linear loss from a fixed start. Tightens `thm:data_deletion_convex`.
     """
+    uses = np.ceil(checks.steps("present", present) / run.batches)
+    return floats.plain(of_uses(run, uses, checks.steps("steps", steps)))
+
+
+def of_uses(run: Descent, uses, since):
+    """ε of a record whose batch was used E times and then not for τ steps (`schedules.cyclic`).
+
+    Guarantee, Assumes: as `deletion_optimal`.
+    """
     run.stable()
-    steps, present = checks.steps("steps", steps), checks.steps("present", present)
-
-    def exponent(num_steps):
-        return contraction_exponent(run.step_size, run.l2, num_steps)
-
-    # Separate factors: their product may underflow where the bound itself does not.
-    came = -np.expm1(exponent(present))
-    with np.errstate(all="ignore"):
-        share = np.minimum(came / -np.expm1(2 * exponent(present + steps)), 1.0)
-    share = np.where(present == 0, 0.0, share)
-    kept = floats.power(2 * exponent(steps))
-    return floats.plain(floats.product(_supremum(run), came, share, kept))
+    scale = (*_square_over_noise(run), run.step_size)
+    return schedules.cyclic(run.step_size, run.l2, run.batches, uses, since, *scale)
 
 
 def deletion_optimal_mu(run: Descent, steps, present=np.inf):
@@ -255,9 +272,13 @@ def fewest_steps(bound: Callable, run: Descent, eps, present=np.inf):
     - `deletion_paper`: ⌈2/(ηλ) · log(4qL² / (λ σ² n² eps))⌉. `thm:data_deletion_convex`;
     - `deletion_unrelaxed`: ⌈log(ε(0)/eps) / (2c₁η)⌉;
     - `deletion_optimal`: ⌈log(ε_dp/eps) / (-2 log(1-ηλ))⌉. For μ-GDP give order 2 and eps = μ².
+
+    With batches ε(K) has no such form before the last use is pooled, and K_U is found by halving.
     """
-    rate, log_x = _fall(bound, run, present)
     eps = checks.positive("eps", eps)
+    if bound is deletion_optimal and np.any(np.asarray(run.batches) > 1):
+        return _fewest_by_halving(run, eps, present)
+    rate, log_x = _fall(bound, run, present)
     known = {} if bound is deletion_paper else {"present": present}
     start = bound(run, 0, **known)
     with np.errstate(all="ignore"):
@@ -268,6 +289,22 @@ def fewest_steps(bound: Callable, run: Descent, eps, present=np.inf):
         steps = np.where(bound(run, steps, **known) > eps, steps + 1, steps)
     fewer = np.maximum(steps - 1, 0.0)
     return floats.plain(np.where(bound(run, fewer, **known) <= eps, fewer, steps))
+
+
+def _fewest_by_halving(run, eps, present):
+    """The least K with `deletion_optimal` ≤ eps: it falls with K, by c² per step in the end."""
+    shape = np.broadcast_shapes(*map(np.shape, (deletion_optimal(run, 0, present), eps)))
+    low = np.full(shape, -1.0)  # too few
+    rate = -2 * contraction_exponent(run.step_size, run.l2, 1)
+    with np.errstate(all="ignore"):
+        fall = np.log(deletion_optimal(run, 0, present) / eps) / rate
+    high = np.ceil(np.maximum(fall, 0)) + 2 * np.asarray(run.batches) + np.zeros(shape)
+    while np.any(high - low > 1):
+        middle = np.where(np.isinf(high), np.inf, np.floor((low + high) / 2))
+        enough = deletion_optimal(run, np.maximum(middle, 0), present) <= eps
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        low = np.where(np.isinf(high), np.inf, low)
+    return floats.plain(high)
 
 
 def _fall(bound, run, present):
@@ -312,35 +349,19 @@ def log_sobolev(step_size, l2):
     return l2 * (1 - step_size * l2 / 2)
 
 
-def contraction_exponent(step_size, l2, num_steps):
-    """K log(1 - ηλ), so that c^K is its exp and 1 - c^K minus its expm1; c⁰ = 1 even for c = 0."""
-    # Never 0: it would make 1 - c^K, and with it a privacy bound, 0, which is the unsound side.
-    product = np.clip(floats.product(step_size, l2), np.finfo(np.float64).tiny, 1.0)
-    with np.errstate(all="ignore"):
-        log_c = np.log1p(-product)
-        exponent = num_steps * log_c
-        # Finitely many steps of c > 0 leave something, also where K log c overflows.
-        endless = np.isinf(num_steps) | (product == 1)
-        exponent = np.where(endless, exponent, np.maximum(exponent, -1e300))
-        return np.where(num_steps == 0, 0.0, exponent)
-
-
-def _supremum(run):
-    """q L² r² (2 - ηλ) / (λ σ² n²): `privacy_optimal` for any number of steps."""
-    return floats.product(2 - np.clip(run.step_size * run.l2, 0.0, 1.0), _scale(run, run.l2))
-
-
 def _scale(run, rate):
     """q L² r² / (rate σ² n²)."""
     return floats.product(*_square_over_noise(run), _inverse(checks.positive("l2", rate)))
 
 
 def _square_over_noise(run):
-    """Factors of q (Lr/n)² / σ²: Lr/n is half of how far replacing r records moves the gradient.
+    """Factors of q (Lr/b)² / σ²: Lr/b is half of how far replacing r records moves a gradient.
+
+    The smallest batch has b = ⌊n/m⌋ rows, and all of the r rows may be in it.
 
     Separate factors: their product may underflow where the bound itself does not.
     """
-    half = (run.lipschitz, 1 / run.n, run.records)
+    half = (run.lipschitz, 1 / np.floor_divide(run.n, run.batches), run.records)
     return run.order, *half, *half, _inverse(run.noise_variance)
 
 
