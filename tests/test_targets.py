@@ -18,8 +18,9 @@ from test_products import PROGRAMS
 import dd_jax as dd
 from dd_jax import targets
 from dd_jax.cli import main
+from dd_jax.constants import CATALOGUE
 from dd_jax.errors import InputError
-from dd_jax.targets import compiled
+from dd_jax.targets import compiled, sizing
 
 needs_tpu = pytest.mark.skipif(
     not targets.installed("tpu"), reason=f"no compiler for TPUs: {targets.INSTALL}"
@@ -33,8 +34,8 @@ STEPS = {"requests": 1000, "learn_steps": 200, "delete_steps": 30}
 
 def workload(**changes) -> targets.Workload:
     problem = dd.Problem(dd.losses.logistic(), l2=0.01, clip_norm=0.5)
-    asked = {"n": 300, "dim": 20, "seeds": 64, **STEPS}
-    return targets.Workload(problem, **asked | changes)
+    asked = {"problem": problem, "n": 300, "dim": 20, "seeds": 64, **STEPS}
+    return targets.Workload(**asked | changes)
 
 
 def asked(*options: str) -> list[dict]:
@@ -159,6 +160,15 @@ def test_the_work_of_a_step_is_two_products(cpu):
     assert found.seconds >= (200 + 1000 * 30) * found.step_seconds * 0.999
 
 
+@pytest.mark.parametrize("loss", CATALOGUE)
+def test_every_loss_of_the_catalogue_can_be_asked_for(loss, cpu):
+    options = {"softmax": {"num_classes": 3}, "bounded_network": {"hidden": 2}}.get(loss, {})
+    problem = dd.Problem(getattr(dd.losses, loss)(**options), l2=0.01, clip_norm=0.5)
+    mesh = dd.sharding.make_mesh(1, 1, devices=cpu.devices)
+    lowered = targets.program(workload(problem=problem), mesh, 4).as_text()
+    assert "300x20xf32" in lowered
+
+
 def test_a_program_does_not_grow_with_requests_or_steps(cpu):
     mesh = dd.sharding.make_mesh(1, 1, devices=cpu.devices)
 
@@ -176,15 +186,46 @@ def test_what_does_not_fit_is_told_what_would(cpu):
     found = targets.answer(small, workload(seeds=10**6), chunk=4096)
     assert not found.fits
     assert found.need > 2**26
+    assert found.seconds is None
     fits = targets.answer(small, workload(seeds=10**6), chunk=found.largest_chunk, search=False)
     assert fits.fits
     assert fits.need > 2**25  # and is no fraction of what is there
 
 
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("first", [1, 1024, 100_000])
+@pytest.mark.parametrize(
+    ("fixed", "layout", "growth"),
+    [(10, 0, 1e-3), (10, 600, 2e-3), (800, 0, 1e-4), (400, 400, 1e-2), (10, 2000, 1), (1100, 0, 1)],
+)
+def test_the_largest_chunk_is_found_whatever_was_asked_first(
+    fixed, layout, growth, first, silent, monkeypatch, cpu
+):
+    """A compiler that lays out one seed otherwise than many, and may not say what is too much."""
+
+    def compiles(chip, workload, mesh, chunk):
+        need = int(1e6 * (fixed + layout * (chunk > 1) + growth * chunk))
+        size = {"arguments": int(1e6 * fixed), "program": 0}
+        if need <= chip.memory:
+            return sizing._Compiled(chunk, True, need, size, None, None, 0.0)
+        return sizing._Compiled(chunk, False, None if silent else need, None, None, None, 0.0)
+
+    monkeypatch.setattr(sizing, "_compile", compiles)
+    chip = targets.Chip(**{**vars(cpu.chip), "memory": 10**9})
+    mesh = dd.sharding.make_mesh(1, 1, devices=cpu.devices)
+    found = sizing._largest(chip, workload(), mesh, compiles(chip, None, mesh, first))
+    most = max((1000 - fixed - layout) / growth, fixed < 1000)
+    assert found <= most
+    assert found >= (min(most, 1) if silent else 0.8 * most)
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tpu", "v5e", "v5e:2", "v5e:2x2x2", "v5p:2x2", "v9:2x2", "cpu:2"])
+@pytest.mark.parametrize(
+    "name",
+    ["tpu", "v5e", "v5e:2", "v5e:0x1", "v5e:2x2x2", "v5e:16x17", "v5p:2x2", "v9:2x2", "cpu:2"],
+)
 def test_unknown_machines(name):
     with pytest.raises(InputError, match="v5e:1x1"):
         targets.machine(name)
@@ -256,6 +297,20 @@ def test_a_chunk_that_does_not_fit(machine):
     assert 0 < answer["largest_chunk"] < 4_000_000
     (smaller,) = asked(*asks, "--chunk", str(answer["largest_chunk"]), "--no-search")
     assert smaller["fits"]
+
+
+@needs_tpu
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v5e:1x1", "v5p:1x1x1", "v6e:1x1"])
+def test_a_large_product_takes_about_the_time_of_its_chip_s_peak(name):
+    """So the clock is the one that the compiler's cycles are of."""
+    made = targets.machine(name)
+    place = jax.sharding.SingleDeviceSharding(made.devices[0])
+    matrix = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=place)
+    program = compiled.read(jax.jit(jnp.dot).lower(matrix, matrix).compile().as_text())
+    cycles = sum(compiled.cycles(program, compiled.executed(program)).values())
+    peak = made.chip.products["bf16_bf16_f32"]
+    assert 0.7 < 2 * 4096**3 / peak * made.chip.clock / cycles < 1
 
 
 @needs_tpu

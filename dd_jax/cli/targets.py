@@ -75,7 +75,7 @@ class Config:
     chunk: int | None = None
     """Seeds at once, over all devices; by default 1024 for each device that shares seeds."""
     search: bool = True
-    """Look for the largest chunk that fits: two to four compilations more."""
+    """Look for the largest chunk that fits: up to five compilations more."""
     save: Path | None = None
     """File to write the JSON object to as well."""
     json: Switch = False
@@ -94,6 +94,8 @@ def main(config: Config) -> int:
     # devices that JAX itself may use are this machine's CPU alone.
     compile_cache.disable()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    # Read when JAX is loaded: what does not fit is told in the table, and not by a library's log.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with _quiet():
         from dd_jax import targets  # not before help was asked for, and options were refused
     names = _names(config, targets)

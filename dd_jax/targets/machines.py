@@ -35,7 +35,6 @@ _ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
     "TPU_MIN_LOG_LEVEL": "3",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 
 
@@ -75,7 +74,7 @@ def _passes(peak: float) -> dict[str, float]:
 
 
 def _tpu(name: str, memory: float, bandwidth: float, link: float, peak: float, macs: int) -> Chip:
-    """A TPU by its published peaks; the clock follows from the peak and the size of its MXUs."""
+    """A TPU by its published peaks; the clock follows from the multiply-adds of a cycle."""
     clock = peak / (2 * macs)
     return Chip(name, "tpu", int(memory * GIB), bandwidth, link, _passes(peak), 0, clock)
 
@@ -87,7 +86,9 @@ CHIPS = {
         # The memory is what the compiler itself says is available.
         _tpu("v5e", 15.75, 819e9, 200e9, 197e12, 4 * 128**2),
         _tpu("v5p", 95.74, 2765e9, 600e9, 459e12, 8 * 128**2),
-        _tpu("v6e", 31.25, 1640e9, 448e9, 918e12, 2 * 256**2),
+        # Two units of 256 × 256, but the compiler's cycles of a large product are those of more
+        # multiply-adds than these have in one cycle, and of at most twice as many.
+        _tpu("v6e", 31.25, 1638e9, 400e9, 918e12, 2 * 2 * 256**2),
         Chip(
             "h100",
             "cuda",
@@ -111,6 +112,9 @@ CHIPS = {
         ),
     )
 }
+
+# Sides of the largest machine of each kind: a whole pod, or as many GPUs as a name may say.
+_LARGEST = {"v5e": (16, 16), "v6e": (16, 16), "v5p": (16, 20, 28), "h100": (9999,)}
 
 
 class Machine(NamedTuple):
@@ -136,13 +140,15 @@ def machine(name: str) -> Machine:
     kind, _, size = name.partition(":")
     if kind == "cpu" and not size:
         return Machine(name, _local_cpu(), tuple(jax.devices("cpu")), _version("jaxlib"))
-    dims = 3 if kind == "v5p" else 2 if kind in CHIPS and CHIPS[kind].platform == "tpu" else 1
-    if kind not in CHIPS or not re.fullmatch("x".join([r"[1-9]\d{0,3}"] * dims), size):
+    largest = _LARGEST.get(kind, ())
+    shape = tuple(map(int, size.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", size) else ()
+    inside = [1 <= side <= most for side, most in zip(shape, largest, strict=False)]
+    if not shape or len(shape) != len(largest) or not all(inside):
         raise InputError(
             f"no machine {name!r}; give for example v5e:1x1, v5e:16x16, v6e:2x4, v5p:16x16x16, "
             f"h100:8 or cpu."
         )
-    chip, shape = CHIPS[kind], tuple(map(int, size.split("x")))
+    chip = CHIPS[kind]
     prepare()
     find = _tpu_devices if chip.platform == "tpu" else _gpu_devices
     return Machine(name, chip, *find(name, chip, shape))

@@ -37,7 +37,7 @@ class Workload:
     """Whole interactions over many seeds: learn, then serve deletions one by one.
 
     Attributes:
-        problem: what is learned, on labelled records.
+        problem: what is learned, on labelled records; the linear loss takes features alone.
         n: records. dim: features of each.
         seeds: interactions in all.
         requests: deletions that each of them serves.
@@ -149,7 +149,7 @@ def answer(
         mesh: devices that share the seeds, devices that share the rows; by default all share the
             seeds.
         chunk: seeds at once over all devices; by default 1024 for each that shares seeds.
-        search: look for the largest chunk that fits; takes two to four compilations more.
+        search: look for the largest chunk that fits; takes up to five compilations more.
     """
     count = len(machine.devices)
     seeds_axis, rows_axis = mesh or (1 if machine.chip.platform == "cpu" else count, 1)
@@ -229,12 +229,12 @@ def program(workload: Workload, mesh: Mesh, chunk: int) -> jax.stages.Lowered:
         delete_steps=workload.delete_steps,
     )
     mechanism = noisy_gd.mechanism(problem, schedule)
-    kinds = Labelled(jnp.float32, _label_type(problem))
-    one = Labelled(jnp.zeros((1, workload.dim), kinds.features), jnp.zeros(1, kinds.label))
+    one = _records(problem, 1, workload.dim)
 
     def first_and_last(key, database):
         # Made while tracing: a stream of constants would grow the program with the requests.
-        null = losses.null_records(problem.loss, one, 1)
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
+        null = losses.null_records(problem.loss, blank, 1)
         rows = jnp.arange(requests, dtype=jnp.int32)[:, None] % workload.n
         stream = requesters.fixed_stream(jax.vmap(lambda index: Edit(index, null))(rows))
         _, transcript = interact(key, mechanism, stream, database, num_requests=requests)
@@ -247,8 +247,8 @@ def program(workload: Workload, mesh: Mesh, chunk: int) -> jax.stages.Lowered:
     devices = mesh.shape[sharding.DATA]
     split = PartitionSpec() if devices == 1 else PartitionSpec(sharding.DATA)
     rows = -(-workload.n // devices) * devices
-    database: Any = Labelled(
-        shape((rows, workload.dim), kinds.features, split), shape((rows,), kinds.label, split)
+    database: Any = jax.tree.map(
+        lambda leaf: shape(leaf.shape, leaf.dtype, split), _records(problem, rows, workload.dim)
     )
     if devices > 1:
         weight = shape((rows,), jnp.int8, split)
@@ -259,36 +259,54 @@ def program(workload: Workload, mesh: Mesh, chunk: int) -> jax.stages.Lowered:
     )
 
 
-def _label_type(problem: Problem) -> Any:
+def _records(problem: Problem, n: int, dim: int) -> Any:
+    """Shapes of n records as the problem's loss takes them."""
+    features = jax.ShapeDtypeStruct((n, dim), jnp.float32)
+    if problem.loss.name == "linear":
+        return features
     scores = problem.loss.scores
-    return jnp.float32 if scores is None or scores.num_scores is None else jnp.int32
+    label = jnp.float32 if scores is None or scores.num_scores is None else jnp.int32
+    return Labelled(features, jax.ShapeDtypeStruct((n,), label))
 
 
 def _largest(chip: Chip, workload: Workload, mesh: Mesh, first: _Compiled) -> int:
-    """The most seeds at once that were compiled and fit; 0 if none did.
+    """The most seeds at once that were compiled and fit; 0 if not even one for each device does.
 
     What grows is in proportion to the seeds, but layouts change with the size: so guess from the
-    last program compiled, compile the guess, and go on until little is left to gain.
+    programs compiled so far, compile the guess, and go on until little is left to gain.
     """
     unit = mesh.shape[sharding.SEEDS]
-    found, best, worst = first, 0, ensemble.MOST_SEEDS + 1
+    # An array's axis of 2³¹ is too long for a compiler.
+    most = min(ensemble.MOST_SEEDS, (2**31 - 1) * unit)
+    tried = [first]
+    if not first.fits:
+        tried.append(_compile(chip, workload, mesh, unit))
+        if not tried[-1].fits:
+            return 0
     for _ in range(_TRIES):
-        if found.fits:
-            best = max(best, found.chunk)
-        else:
-            worst = min(worst, found.chunk)
-        fixed = found.bytes["arguments"] + found.bytes["program"] if found.bytes else 0
-        growing = found.need - fixed if found.need else 2 * chip.memory
-        guess = found.chunk * ((1 - _SPARE) * chip.memory - fixed) / growing
+        best = max(one.chunk for one in tried if one.fits)
+        worst = min((one.chunk for one in tried if not one.fits), default=most + 1)
+        guess = _guess((1 - _SPARE) * chip.memory, tried)
         if guess >= worst:
             guess = (best + worst) / 2
         chunk = max(_rounded(int(guess) // unit), 1) * unit
         if chunk >= worst or chunk <= _CLOSE * best:
             break
-        found = _compile(chip, workload, mesh, chunk)
-        if found.fits:
-            best = max(best, found.chunk)
-    return best
+        tried.append(_compile(chip, workload, mesh, chunk))
+    return max(one.chunk for one in tried if one.fits)
+
+
+def _guess(aim: float, tried: list[_Compiled]) -> float:
+    """The chunk that would need `aim` bytes: on the line through the two programs nearest to it."""
+    known = [one for one in tried if one.need is not None]
+    known.sort(key=lambda one: abs(one.need - aim))
+    near = known[0]
+    if len(known) > 1:
+        growth = (near.need - known[1].need) / (near.chunk - known[1].chunk)
+    else:  # of one program it is known that its arguments do not grow
+        fixed = near.bytes["arguments"] + near.bytes["program"] if near.bytes else 0
+        growth = (near.need - fixed) / near.chunk
+    return near.chunk + (aim - near.need) / growth if growth > 0 else 0.0
 
 
 def _rounded(number: int) -> int:
@@ -301,7 +319,7 @@ def _rounded(number: int) -> int:
 
 def _times(chip: Chip, workload: Workload, found: _Compiled) -> dict[str, Any]:
     estimate = "compiler's cycles" if chip.clock else "roofline bound"
-    if found.compiled is None:
+    if not found.fits:
         empty = ("collectives", "kernels", "cycles", "product_cycles", "bound", "bound_by", "share")
         empty += ("step_seconds", "chunk_seconds", "seconds", "seed_steps_per_second")
         return dict.fromkeys(empty) | {"estimate": estimate}
