@@ -382,9 +382,10 @@ def adversary_view(transcript: Transcript, request: int) -> PyTree:
 
 def replaces(transcript: Transcript, request: int, rows) -> Bool[Array, ""]:
     """Whether request i replaced every one of these rows, that is, deleted their records."""
-    # A request that was not served replaced nothing: plain indexing would be clamped to the last
-    # request.
-    edited = transcript.edits.index.at[request - 1].get(mode="fill", fill_value=-1)
+    # A request that was not served replaced nothing, nor did request 0, the learning: plain
+    # indexing would be clamped to the last request, or count from the end.
+    index = transcript.edits.index
+    edited = index.at[request - 1].get(mode="fill", fill_value=-1, wrap_negative_indices=False)
     return jnp.all(jnp.any(edited[:, None] == jnp.atleast_1d(rows), axis=0))
 
 

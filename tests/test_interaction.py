@@ -483,6 +483,7 @@ def test_adversary_view_is_the_releases_from_the_deletion_on():
         with pytest.raises(dd.InputError, match="request"):
             dd.adversary_view(transcript, request)
     assert [bool(interaction.replaces(transcript, i, 5)) for i in (1, 2, 4)] == [0, 1, 0]
+    assert [bool(interaction.replaces(transcript, i, 7)) for i in (-1, 0, 3)] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from dd_jax import files
-from dd_jax.cli import options, records
+from dd_jax.cli import options, reading
 from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
-from dd_jax.cli.records import AS_IT_IS, ReadingOptions
+from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
 from dd_jax.errors import InputError
 from dd_jax.plans import Certificate
 
@@ -96,7 +96,7 @@ def main(config: Config) -> int:
     from dd_jax.keys import secret_key
 
     least = requests * config.edits_per_request + 2
-    data = records.load(config.data, config.reading, seed=config.seed or 0, least=least)
+    data = reading.load(config.data, config.reading, seed=config.seed or 0, least=least)
     service = serving.make(
         data,
         _stream(config, data, requests),

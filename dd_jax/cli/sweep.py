@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dd_jax.cli import options, records
+from dd_jax.cli import options, reading
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
 from dd_jax.cli.options import Floats, Ints, Switch
 from dd_jax.cli.output import count, number, print_json, print_table, progress, say
-from dd_jax.cli.records import AS_IT_IS, ReadingOptions
+from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
 from dd_jax.constants import CatalogueLoss, Precision
 from dd_jax.intervals import check_confidence
 
@@ -137,7 +137,7 @@ def main(config: Config) -> int:
     from dd_jax import processes, sweeps
 
     least = config.requests * max(config.edits_per_request) + 2
-    data = records.load(config.data, config.reading, seed=config.seed, least=least)
+    data = reading.load(config.data, config.reading, seed=config.seed, least=least)
     if data.caveat:
         say(f"WARNING: {data.caveat}.")
     start = time.monotonic()

@@ -339,10 +339,12 @@ def check_work(plan: Plan, requests: int, seeds: int) -> None:
     steps = plan.learn_steps + requests * plan.delete_steps
     work = float(plan.n * plan.dim) * steps * seeds
     if work > MOST_WORK or max(plan.learn_steps, plan.delete_steps) > _MOST_STEPS:
+        # Without convexity the steps grow exponentially as the noise falls, and budgets set it.
+        fewer = "l2 or budgets" if plan.kind == "convex" else "noise_variance (σ²) or eps_dd"
         raise InputError(
             f"learning takes {plan.learn_steps:,} steps and a request {plan.delete_steps:,}, each "
-            f"over {plan.n:,} records of {plan.dim} numbers, too many for {seeds} seeds; give a "
-            f"larger l2, larger budgets or fewer seeds."
+            f"over {plan.n:,} records, too many to run with {seeds} seeds; give a larger {fewer}, "
+            f"or fewer seeds."
         )
 
 
