@@ -11,10 +11,10 @@ curator took K_U steps without it; the comparator is the run on the neighbouring
 held the record. For `records` rows judged jointly (all of one person's, or all of one request's)
 every ε grows by r², and the clock runs from the last of their deletions (erratum E10).
 
-With `batches` m > 1 every step takes one of m batches in a fixed cyclic order (`schedules`). A bound
-that knows step counts alone is then about the worst batch: that of the last step with the record.
-`streams.Stream` has the numbers of one batch through a stream of requests. The paper's own bounds
-are for full batches and refuse m > 1.
+With `batches` m > 1 every step takes one of m batches in a fixed cyclic order (`schedules`). A
+bound that knows step counts alone is then about the worst batch: that of the last step with the
+record. `streams.Stream` has the numbers of one batch through a stream of requests. The paper's own
+bounds are for full batches and refuse m > 1.
 
 The paper's statements here are its Rényi DP theorems for Noisy-GD, by composition (`thm:abadi`) and
 under convexity (`thm:chourasia`), and its convex data-deletion theorem

@@ -83,17 +83,23 @@ def excess_risk_convex(
     `request=0` is the learned model, `request=numpy.inf` the limit i → ∞ in closed form. The bound
     is monotone in i, so the larger of these two covers every request; with K_U = 0 it has no limit.
 
+    With batches the run circles around points near θ*: m_i grows by `_cycle`'s distances, which
+    are large unless ηm is small against 1/M.
+
     Guarantee: E‖Θ̂_i - θ*_i‖² ≤ m_i² for every r-requester, adaptive ones too.
     Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2/(2λ+β); start N(0, v₀ I), v₀ = V by default.
     Tightens `thm:unlearning_accuracy_convex`, part 3.
     """
     spread = _spread(run, dim)
     start = _start_square(run, dim, spread, init_variance)
-    shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records)
+    radius, pull = _cycle(run)
+    # An edit moves the minimiser, and the circle with it.
+    shift = minimiser_shift(run.lipschitz, run.l2, run.n, run.records) + 2 * radius
     kept, lost = _decay(run, checks.steps("learn_steps", learn_steps))
     distance = np.hypot(np.sqrt(kept) * np.sqrt(start), np.sqrt(lost) * np.sqrt(spread))
     kept, lost = _decay(run, checks.steps("delete_steps", delete_steps))
     distance = _iterate(distance, kept, lost, shift, spread, checks.steps("request", request))
+    distance = distance + pull + radius
     return floats.plain(floats.product(0.5, _curvature(run), distance, distance))
 
 
@@ -375,6 +381,23 @@ def _decay(run, num_steps):
     """(c^(2K), 1 - c^(2K)), also at c = 0, K = 0 and K = ∞."""
     exponent = 2 * contraction_exponent(run.step_size, run.l2, num_steps)
     return np.exp(exponent), -np.expm1(exponent)
+
+
+def _cycle(run):
+    """Radius ρ of the points that cyclic batches circle through around θ*, and the pull off them.
+
+    Let f_j be the objective on batch j, so that Σ b_j ∇f_j(θ*) = 0. The points
+    x_{k+1} = x_k - η (b_j m/n) ∇f_j(θ*) start at θ* and come back to it after m steps. With
+    ‖∇f_j(θ*)‖ ≤ G = 2L and |b_j m/n - 1| ≤ m/n they stay within ρ = η G ⌊m/2⌋ (1 + m/n) of θ*.
+    A step maps x_k to within ηMρ + ηG m/n of x_{k+1}; as steps contract by c = 1 - ηλ, the run
+    stays within κρ + (G/λ) m/n of the points, beside noise and start. The terms in m/n are there
+    only if m does not divide n, and for m = 1 all are 0.
+    """
+    gradient = 2 * np.asarray(run.lipschitz)
+    uneven = np.where(np.mod(run.n, run.batches) == 0, 0.0, np.divide(run.batches, run.n))
+    radius = run.step_size * gradient * np.floor_divide(run.batches, 2) * (1 + uneven)
+    pull = (_curvature(run) / run.l2) * radius + gradient / run.l2 * uneven
+    return radius, pull
 
 
 def _iterate(distance, kept, lost, shift, spread, request):

@@ -12,8 +12,8 @@ the other. That share lies in [0, 1], so neither a nor z may be negative.
 
 With w_k = c_{k+1} ⋯ c_T the minimum is found by pooling (`Pool`): every step starts as a block
 (P, G) = (w_k s_k, w_k² ς_k²), neighbours whose ratios P/G are out of order are merged, and
-μ² = Σ P²/G over the blocks. Without the condition z ≥ 0 there would be one block, which is the exact
-value for the linear loss and NOT a bound for other losses.
+μ² = Σ P²/G over the blocks. Without the condition z ≥ 0 there would be one block, which is the
+exact value for the linear loss and NOT a bound for other losses.
 
 Cyclic batches are such a schedule: m batches of consecutive rows, in a fixed order, one per step,
 and a counter that goes on through all requests. A record's batch is used every m steps.
@@ -155,7 +155,8 @@ def batch_of_row(n: int, batches: int, row: int) -> int:
 
 def check_batches(n, batches) -> int:
     """The number m of batches, refused unless every batch has a row and m² fits 32 bits."""
-    return checks.whole("batches", batches, least=1, most=min(int(n), 46_340))
+    most = min(int(checks.count("n", n)), 46_340)
+    return checks.whole("batches", batches, least=1, most=most)
 
 
 def contraction_exponent(step_size, l2, num_steps):

@@ -20,6 +20,7 @@ from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import floats, schedules
 from dd_jax.guarantees.convex import Descent, of_uses
 
+Factors = tuple[tuple[float, float], ...]
 # The supremum over all requests is searched until what is left of the past is this share of it.
 _NEGLIGIBLE = 1e-12
 # More steps than this would take minutes to pool.
@@ -40,8 +41,8 @@ class Stream:
     run: Descent
     learn_steps: int
     delete_steps: int
-    learn: tuple[tuple[float, float], ...] | None = None
-    delete: tuple[tuple[float, float], ...] | None = None
+    learn: Factors | None = None
+    delete: Factors | None = None
 
     def __post_init__(self):
         for name in ("learn_steps", "delete_steps"):
@@ -91,7 +92,8 @@ class Stream:
         """What remains after request i deleted a record, when it is known which releases were seen.
 
         Given a release that was seen, both runs have the same model, so every interval between
-        seen releases is judged alone; the last one ends at the deletion, K_U steps before release i.
+        seen releases is judged alone; the last one ends at the deletion, K_U steps before release
+        i.
 
         Guarantee: (q, ε)-data-deletion for every requester that saw at most these releases, for a
         record of this batch (None: of any batch). Assumes: as `adaptive`.
@@ -137,7 +139,7 @@ class Stream:
             total = total + times * self.left(place, *steps)
         return total
 
-    # --- suprema over all requests ------------------------------------------------------------------
+    # --- suprema over all requests ----------------------------------------------------------------
 
     @cached_property
     def privacy(self) -> float:
@@ -194,7 +196,7 @@ class Stream:
         up = 1 + 4 * _NEGLIGIBLE  # (μ + remainder)², remainder ≤ 1e-12 μ
         return self.run.order / 2 * dp * up, self.run.order / 2 * dd * up
 
-    # --- steps --------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     def _pool(self, place: int, start: int, stop: int, end: int) -> schedules.Pool:
         pool = schedules.Pool()
@@ -222,4 +224,6 @@ class Stream:
         """The factors of step k."""
         if k < self.learn_steps:
             return self.learn[k] if self.learn else (1.0, 1.0)
-        return self.delete[(k - self.learn_steps) % self.delete_steps] if self.delete else (1.0, 1.0)
+        if self.delete is None:
+            return 1.0, 1.0
+        return self.delete[(k - self.learn_steps) % self.delete_steps]

@@ -13,7 +13,7 @@ that the plan can reach, ‖θ‖ ≤ L/λ plus noise. With a = √(2ησ²) / u
                 float32's (`constants.THREE_PASS_ROUNDOFF`): the score's share of the variance is
                 f² as large, and the slope that a step sees is off by 2 exp(-2π²(a/f)²) of it
     influence   a sum of n gradients is rounded by up to n·u·L (u the unit roundoff), where one
-                record moves it by 2L: a share n·u
+                record moves it by 2L: a share n·u; with batches n is the rows of one
 
 The first three hold for steps that add the small terms first, θ + (noise - η∇ℒ), as
 `dd_jax.noisy_gd` does: in any other order the drift is lost before the noise is added. They are
@@ -69,8 +69,9 @@ class Rounding(NamedTuple):
 
 
 def noise_deviation(plan) -> float:
-    """√(2ησ²), the deviation of one step's noise."""
-    return math.sqrt(2 * plan.step_size) * math.sqrt(plan.noise_variance)
+    """√(2ησ²), the deviation of one step's noise, at the step where it is least."""
+    least = math.sqrt(float(np.min(np.prod(plan.factors, axis=1))))
+    return math.sqrt(2 * plan.step_size) * math.sqrt(plan.noise_variance) * least
 
 
 def publication_grid(plan) -> float:
@@ -90,10 +91,10 @@ def rounding(plan) -> Rounding:
     noise = noise_deviation(plan) / spacing
     contracted = 1.0
     if plan.kind == "convex":
-        contraction = min(plan.step_size * plan.problem.l2, 1 - float(kind.eps))
+        contraction = min(_largest_step(plan) * plan.problem.l2, 1 - float(kind.eps))
         contracted += plan.delete_steps * -math.log1p(-contraction)
     with np.errstate(all="ignore"):
-        steepness = plan.step_size * (plan.problem.loss.smoothness or 0.0)
+        steepness = _largest_step(plan) * (plan.problem.loss.smoothness or 0.0)
         coarser = _coarser_products(plan)
         roundings = 1 + (coarser**2 + plan.dim / SUM_OF_PRODUCTS) * steepness**2
         variance = float(roundings / (12 * np.float64(noise) ** 2))
@@ -105,8 +106,13 @@ def rounding(plan) -> Rounding:
         reach=reach,
         variance=variance,
         forgetting=stuck * contracted,
-        influence=plan.n * float(kind.eps) / 2,
+        influence=math.ceil(plan.n / plan.batches) * float(kind.eps) / 2,
     )
+
+
+def _largest_step(plan) -> float:
+    """The largest η of the schedule."""
+    return plan.step_size * float(np.max(plan.factors[:, 0]))
 
 
 def _stuck(noise: float) -> float:
@@ -180,9 +186,10 @@ def about_tails(plan, delta: float | None) -> str | None:
 def _reach(plan) -> float:
     """The largest norm of a model: the optimum's L/λ, and the deviations around it."""
     lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    step, noise = _largest_step(plan), plan.noise_variance * float(np.max(plan.factors[:, 1]))
     spread = max(
-        risk.stationary_variance(plan.problem.l2, plan.noise_variance, plan.step_size)
-        if plan.step_size * plan.problem.l2 < 2
+        risk.stationary_variance(plan.problem.l2, noise, step)
+        if step * plan.problem.l2 < 2
         else 0.0,
         plan.init_variance,
     )

@@ -146,6 +146,12 @@ def certificate_fields(plan: Settings, question: Question, reduction: str) -> di
     known = numbers._asdict()
     reported = {name: value for name, value in known.items() if name.startswith("eps_")}
     reported["eps_dd_reduction_as_stated"] = _reduction(numbers, question, reduction)
+    has_null = has_null_reference(plan)
+    if has_null:
+        # The null record moves a gradient by L where another record moves it by 2L, and every bound
+        # is quadratic in that.
+        reported["eps_dd_null"] = numbers.eps_dd / 4
+        reported["eps_dd_null_adaptive"] = numbers.eps_dd_adaptive / 4
     if plan.order is None:
         # Gaussian DP as the exact ε at δ, all at once.
         mus = renyi.gdp_from_linear_renyi(numbers.order, list(reported.values()))
@@ -155,6 +161,7 @@ def certificate_fields(plan: Settings, question: Question, reduction: str) -> di
         basis="promise" if question.row is None else "transcript",
         claim=_claim(plan, question, reported),
         comparator=_comparator(plan, question),
+        comparator_null=_comparator_null(question) if has_null else None,
         observer=_observer(question),
         order=plan.order,
         advantage_bound=numbers.advantage_bound,
@@ -209,12 +216,22 @@ def _reduction(numbers: Numbers, question: Question, reduction: str) -> float:
     return stated
 
 
+def has_null_reference(plan: Settings) -> bool:
+    """Whether the run in which a row adds nothing is a reference of this plan.
+
+    It needs a bound on the whole gradient of one record, and neighbouring runs: not labels alone,
+    and not the Gibbs law.
+    """
+    return plan.kind != "nonconvex" and plan.protects == "record"
+
+
 # --- claim, comparator, observer ------------------------------------------------------------------
 
 
 def _claim(plan: Settings, question: Question, eps: dict[str, float]) -> str:
     """The deletion guarantee in one sentence."""
-    bound, thing = f"{eps['eps_dd_adaptive']:.4g}", plan.protects
+    number = "eps_dd_null_adaptive" if plan.reference == "null" else "eps_dd_adaptive"
+    bound, thing = f"{eps[number]:.4g}", plan.protects
     if plan.order is not None:
         deletion = f"({plan.order:g}, {bound})-Rényi data deletion"
     else:
@@ -228,7 +245,8 @@ def _claim(plan: Settings, question: Question, eps: dict[str, float]) -> str:
     always = question.first_inserted == 0 or plan.kind == "nonconvex"
     when = "before the deletion" if always else "while the record was present"
     seen = _releases(question.adaptivity)
-    return f"{deletion} of {deleted}, against a requester that saw {seen} {when}"
+    empty = ", compared with the run in which its row was empty" * (plan.reference == "null")
+    return f"{deletion} of {deleted}, against a requester that saw {seen} {when}{empty}"
 
 
 def _comparator(plan: Settings, question: Question) -> str:
@@ -239,6 +257,25 @@ def _comparator(plan: Settings, question: Question) -> str:
             "from the release to the Gibbs law"
         )
     return "the same run on the neighbouring database that never held the record; both ways"
+
+
+def _comparator_null(question: Question) -> str:
+    """The run in which the row adds nothing, and whether the paper's definition allows it.
+
+    `dfn:deletion` asks for a law that is a function of 𝒟_0 ∘ ⟨ind, y⟩, the requester and i. The run
+    in which row ind adds a zero gradient until it is first edited is one, if ind is known: with
+    r = 1 it is the row that request i edits. Among r ≥ 2 rows the law would have to know which of
+    them is meant, and for a record that was inserted later, when; both are variants.
+    """
+    law = (
+        "the same run in which the row added nothing to any gradient from the record's insertion "
+        "to its deletion; both ways"
+    )
+    if question.records == 1 and question.first_inserted == 0:
+        return f"{law}; a law as the paper's definition asks for"
+    return (
+        f"{law}; a variant of the paper's definition, as this law knows the row and its insertion"
+    )
 
 
 def _observer(question: Question) -> str:
@@ -364,6 +401,12 @@ def _on_the_plan(plan: Settings) -> Iterator[tuple[str, Grounds]]:
     if plan.kind == "convex":
         rule = "η ≤ 2/(2λ+β)" if plan.accountant == "optimal" else "η < 1/(λ+β)"
         yield f"{step} {rule}", "checked on the plan"
+    if plan.batches > 1:
+        yield (
+            f"step k since the start uses batch k mod {plan.batches}, through all requests; "
+            f"batches are consecutive rows, and a row stays in its batch whatever is written to it",
+            "by construction",
+        )
     if plan.kind == "nonconvex":
         yield f"{step} the conditions of the {plan.accountant} proof", "checked on the plan"
         yield f"the start is N(0, σ²/λ I) exactly, σ²/λ = {start}", "checked on the plan"
@@ -436,13 +479,16 @@ def _warnings(
 
 def _about_budgets(plan: Settings, eps: dict[str, float]) -> Iterator[str]:
     dp, dd = plan.eps_dp_asked, plan.eps_dd_asked
-    if dd is not None and plan.kind == "convex" and dd >= dp:
+    # A quarter of a divergence is not a quarter of the ε of (ε, δ).
+    private = dp / 4 if plan.reference == "null" and plan.order is not None else dp
+    if dd is not None and plan.kind == "convex" and dd >= private:
         yield (
-            f"the deletion budget {dd:g} is not below the privacy budget {dp:g}: deletion needs no "
-            f"step, and one is taken so that the risk stays bounded"
+            f"the deletion budget {dd:g} is not below {private:g}, which privacy alone gives: "
+            f"deletion needs no step, and one is taken so that the risk stays bounded"
         )
     per_run = "eps_dp_run" if plan.kind == "nonconvex" else "eps_dp"
-    for label, name, asked in (("eps_dp", per_run, dp), ("eps_dd", "eps_dd", dd)):
+    deleted = "eps_dd_null" if plan.reference == "null" else "eps_dd"
+    for label, name, asked in (("eps_dp", per_run, dp), (deleted, deleted, dd)):
         if asked is not None and eps[name] > asked * (1 + 1e-9):
             yield f"{label} = {eps[name]:.4g} is above the requested {asked:g}"
     if plan.delete_steps == 0:
@@ -488,22 +534,27 @@ def _about_formulas(plan: Settings, question: Question, eps: dict[str, float]) -
 
 
 def _about_risk(plan: Settings, bound: float | None) -> str | None:
+    if bound is None and plan.batches > 1:
+        return "no useful risk bound is proved for these batches: measure the risk"
     if bound is None:
         return "no risk bound is known for this loss under this plan"
     if plan.risk_asked is not None and bound > plan.risk_asked * (1 + 1e-9):
         return f"risk_bound = {bound:.4g} is above the requested {plan.risk_asked:g}"
-    # Excess risk of θ = 0: L²/(2λ) for a convex loss, 2b for a bounded one.
-    if plan.kind == "nonconvex":
-        trivial = 2 * conditions.require_constant(plan.problem, "bound")
-    else:
-        lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
-        trivial = lipschitz * (lipschitz / (2 * plan.problem.l2))
+    trivial = trivial_risk(plan)
     if bound < trivial:
         return None
     return (
         f"risk_bound = {bound:.4g} is not better than that of the constant model 0 "
         f"({trivial:.4g}): give more records, larger budgets or a larger l2"
     )
+
+
+def trivial_risk(plan: Settings) -> float:
+    """Excess risk of the model 0: L²/(2λ) for a convex loss, 2b for a bounded one."""
+    if plan.kind == "nonconvex":
+        return 2 * conditions.require_constant(plan.problem, "bound")
+    lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    return lipschitz * (lipschitz / (2 * plan.problem.l2))
 
 
 # --- printed --------------------------------------------------------------------------------------
@@ -545,6 +596,14 @@ def _rows(certificate: Any):
         f"d = {plan.dim}, η = {plan.step_size:.6g}, σ² = {plan.noise_variance:.6g}, start variance "
         f"{plan.init_variance:.6g}, K_L = {plan.learn_steps:,}, K_U = {plan.delete_steps:,}",
     )
+    if plan.batches > 1:
+        size = plan.n // plan.batches
+        rows = f"{size:,}" if plan.n % plan.batches == 0 else f"{size:,} or {size + 1:,}"
+        yield (
+            "batches",
+            f"{plan.batches} of {rows} rows, in turn; request {i} begins with batch "
+            f"{plan.first_batch(i)}",
+        )
     yield "unit", unit
     yield (
         "records stay",
@@ -558,6 +617,12 @@ def _rows(certificate: Any):
         f"row{'s' * (certificate.records != 1)} jointly "
         f"{certificate.eps_dd_records:.6g}",
     )
+    if certificate.eps_dd_null is not None:
+        yield (
+            "null reference",
+            f"nothing seen {certificate.eps_dd_null:.6g}; {p} seen "
+            f"{certificate.eps_dd_null_adaptive:.6g}; compared with {certificate.comparator_null}",
+        )
     gaussian = [f"advantage ≤ {certificate.advantage_bound:.6g}"]
     if certificate.mu_dd_adaptive is not None:
         gaussian.insert(0, f"μ = {certificate.mu_dd_adaptive:.6g}")

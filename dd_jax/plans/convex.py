@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from dd_jax import checks
-from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import adaptive, floats, inference, renyi
+from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import adaptive, floats, inference, renyi, schedules
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import (
     ACCOUNTANTS,
@@ -17,14 +17,29 @@ from dd_jax.guarantees.convex import (
     least_noise,
     privacy_convex,
 )
+from dd_jax.guarantees.streams import Factors, Stream
 from dd_jax.plans import conditions
-from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question
+from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question, trivial_risk
 from dd_jax.plans.plan import Plan
-from dd_jax.plans.settings import Dtype, Settings, descent, edited_descent, to_renyi, whole
+from dd_jax.plans.settings import (
+    Dtype,
+    Reference,
+    Settings,
+    descent,
+    edited_descent,
+    stream,
+    to_renyi,
+    whole,
+)
 
 # By default learning stops when the risk bound of the learned model is within this share of the
 # least that the noise allows.
 LEARNING_SLACK = 0.1
+# With batches="auto" the noise may have this many times the variance that full batches need.
+NOISE_SLACK = 1.25
+# The numbers of batches that are tried, and how often the step size is halved.
+_TRIED = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200, 300, 400, 500, 700, 1000)
+_HALVINGS = 6
 
 
 def plan_convex(
@@ -43,6 +58,13 @@ def plan_convex(
     target_risk: float | None = None,
     protects: conditions.Protects = "record",
     dtype: Dtype = "float32",
+    batches: int | Literal["auto"] = 1,
+    reference: Reference = "replaced",
+    expected_requests: int = 100,
+    learn_steps: int | None = None,
+    delete_steps: int | None = None,
+    learn_factors: Factors | None = None,
+    delete_factors: Factors | None = None,
 ) -> Plan:
     """Settings that meet privacy, deletion and risk budgets at the least cost, for convex losses.
 
@@ -70,13 +92,32 @@ def plan_convex(
         protects: "label" for label-only neighbours and edits (needs `label_sensitivity`).
         dtype: the floating type that is run, "float32" or "float64"; the certificate checks that
             its rounding does not matter.
+        batches: m cyclic batches of consecutive rows, one per step, so that a pass takes m steps;
+            "auto" takes the cheapest m (and η, unless it is given) for learning and
+            `expected_requests` requests together, see `batch_options`.
+        reference: what eps_dd is compared with: the run on the record that "replaced" the deleted
+            one, or the run in which the row was empty, "null", a quarter of it. The certificate
+            has both.
+        expected_requests: how many requests "auto" plans for.
+        learn_steps, delete_steps: K_L and K_U of your own; with K_U the noise is what both budgets
+            need.
+        learn_factors, delete_factors: a pair of factors for each step of learning and of a request,
+            which multiply η and σ²; their numbers are K_L and K_U. The budgets scale σ².
     """
+    if batches == "auto":
+        asked = {k: v for k, v in locals().items() if k not in ("problem", "batches")}
+        return min(batch_options(problem, **asked), key=lambda option: option.gradients).plan
     problem = problem.constants
     checks.choice("accountant", accountant, ACCOUNTANTS)
     rules = ACCOUNTANTS[accountant]
     conditions.require_convex(problem, protects)
     own_step = rules.default_step / (problem.l2 + problem.loss.smoothness)
     order_used, budget_dp, budget_dd = to_renyi(order, delta, eps_dp, eps_dd, accountant)
+    checks.choice("reference", reference, get_args(Reference))
+    if reference == "null":
+        budget_dd = 4 * budget_dd  # half the gap: a quarter of the divergence
+    learn_steps = _given("learn", learn_steps, learn_factors)
+    delete_steps = _given("delete", delete_steps, delete_factors)
     run = Descent(
         order=order_used,
         lipschitz=conditions.sensitivity(problem, protects),
@@ -85,29 +126,39 @@ def plan_convex(
         noise_variance=1.0,  # to be chosen
         n=n,
         step_size=own_step if step_size is None else float(step_size),
+        batches=schedules.check_batches(n, batches),
     )
-    least = least_noise(rules.privacy, run, budget_dp)
+    if learn_factors is None and delete_factors is None:
+        least = least_noise(rules.privacy, run, budget_dp)
+        if delete_steps is not None:
+            least = max(least, least_noise(rules.deletion, run, budget_dd, delete_steps))
+    else:
+        factors = (learn_factors, delete_factors)
+        least = _varying_noise(run, budget_dp, budget_dd, learn_steps, delete_steps, *factors)
     given = least if noise_variance is None else checks.positive("noise_variance", noise_variance)
     if given < least * (1 - 1e-12):
         raise CertificateRefused(
-            f"noise_variance = {given:g} breaks the privacy budget, which needs {least:g}; "
-            f"give at least that, or a larger eps_dp."
+            f"noise_variance = {given:g} breaks the budgets, which need {least:g}; "
+            f"give at least that, or larger budgets."
         )
     run = replace(run, noise_variance=given)
     lipschitz = conditions.risk_lipschitz(problem, protects)
     edited = replace(run, lipschitz=lipschitz, records=edits_per_request)
-    delete_steps = fewest_steps(rules.deletion, run, budget_dd)
     if target_risk is not None:
+        _require_plain_steps(run, learn_steps, delete_steps)
+        delete_steps = fewest_steps(rules.deletion, run, budget_dd)
         delete_steps = max(delete_steps, risks.delete_steps_convex(edited, dim, target_risk))
         if noise_variance is None:
             edited, delete_steps = _fewer_steps(
                 rules.deletion, run, edited, dim, budget_dd, target_risk, delete_steps
             )
         learn_steps = risks.learn_steps_convex(edited, dim, target_risk)
-    elif accountant == "paper" and math.isclose(run.step_size, own_step):
+    if delete_steps is None:
+        delete_steps = fewest_steps(rules.deletion, run, budget_dd)
+    if learn_steps is None and accountant == "paper" and math.isclose(run.step_size, own_step):
         numbers = (run.order, run.l2, run.smoothness, run.n)
         learn_steps = risks.learn_steps_convex_paper(*numbers, dim, budget_dp)
-    else:
+    elif learn_steps is None:
         near = (1 + LEARNING_SLACK) * risks.excess_risk_floor(edited, dim)
         learn_steps = risks.learn_steps_convex(edited, dim, near)
     chosen = edited.noise_variance
@@ -130,7 +181,86 @@ def plan_convex(
         risk_asked=None if target_risk is None else float(target_risk),
         protects=protects,
         dtype=dtype,
+        batches=int(run.batches),
+        reference=reference,
+        learn_factors=learn_factors,
+        delete_factors=delete_factors,
     )
+
+
+def _given(name: str, steps: int | None, factors: Factors | None) -> int | None:
+    """The steps that were given, as a number or by the length of their factors."""
+    if factors is None:
+        return None if steps is None else checks.whole(f"{name}_steps", steps, least=1)
+    if steps not in (None, len(factors)):
+        raise InputError(
+            f"{name}_steps = {steps} contradicts {len(factors)} {name}_factors; leave it out."
+        )
+    return len(factors)
+
+
+def _varying_noise(run, budget_dp, budget_dd, learn_steps, delete_steps, learn, delete) -> float:
+    """The least σ², before its factors, that meets both budgets: every bound is ε(1)/σ²."""
+    if learn_steps is None or delete_steps is None:
+        raise InputError(
+            "factors of some steps were given, but not the number of all steps; give learn_steps "
+            "or learn_factors, and delete_steps or delete_factors."
+        )
+    unit = Stream(run, learn_steps, delete_steps, learn, delete)
+    return max(unit.privacy / budget_dp, unit.deletion / budget_dd) * (1 + 1e-12)
+
+
+def _require_plain_steps(run: Descent, learn_steps, delete_steps) -> None:
+    if run.batches > 1 or learn_steps is not None or delete_steps is not None:
+        raise CertificateRefused(
+            "target_risk chooses the steps, by the risk bound of full batches; give target_risk "
+            "alone, or batches and steps without it."
+        )
+
+
+class Option(NamedTuple):
+    """What one number of batches would cost.
+
+    Attributes:
+        plan: the cheapest plan with this number of batches.
+        gradients: of single records, for learning and all expected requests.
+        noise: the variance that noise gives the model, as a multiple of that of full batches.
+    """
+
+    plan: Plan
+    gradients: int
+    noise: float
+
+
+def batch_options(
+    problem, *, expected_requests: int = 100, step_size: float | None = None, **asked
+) -> list[Option]:
+    """The cheapest plan for each number of batches, of those whose noise stays near the least.
+
+    Smaller batches make steps cheaper and need more noise. The noise of a model at rest,
+    σ²/(λ(1 - ηλ/2)), stands for what it costs in risk: options above 1.25 times that of full
+    batches at the default step size are left out. Unless the step size is given, halves of the
+    default are tried too, which allow smaller batches.
+
+    Args:
+        problem, step_size, **asked: as in `plan_convex`.
+        expected_requests: how many requests the cost is counted for.
+    """
+    requests = checks.whole("expected_requests", expected_requests)
+    full = plan_convex(problem, step_size=step_size, **asked)
+    steps = [full.step_size / 2**k for k in range(1 if step_size else 1 + _HALVINGS)]
+    options = []
+    for batches in (m for m in _TRIED if m <= full.n):
+        found = []
+        for eta in steps:
+            plan = plan_convex(problem, step_size=eta, batches=batches, **asked)
+            noise = plan.init_variance / full.init_variance
+            if noise <= NOISE_SLACK:
+                cost = plan.learn_gradients + requests * plan.delete_gradients
+                found.append(Option(plan, cost, noise))
+        if found:
+            options.append(min(found, key=lambda option: option.gradients))
+    return options
 
 
 def _fewer_steps(deletion, run, edited, dim, eps_dd, target, most) -> tuple[Descent, int]:
@@ -172,31 +302,40 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
     conditions.require_convex(plan.problem, plan.protects)
     rules, run = ACCOUNTANTS[plan.accountant], descent(plan)
     steps, first = (plan.learn_steps, plan.delete_steps), question.first_inserted
-
-    def private(num_steps):
-        return rules.privacy(run, num_steps)
-
-    eps_dp, eps_dd = private(np.inf), rules.deletion(run, plan.delete_steps)
-    per_request, runs = private(plan.delete_steps), question.request - first
-    before = private(plan.learn_steps) if first == 0 else per_request
-    before = before + (per_request * (runs - 1) if runs > 1 else 0.0)
-    joint = before + per_request
-    eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, question.adaptivity)
-    eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, question.adaptivity)
+    request, adaptivity = question.request, question.adaptivity
     # At this request, where it is known which releases were seen.
     stays = goes = math.inf
-    known = question.observed is not None or question.adaptivity == 0
-    if plan.accountant == "optimal" and known:
-        history = (*steps, question.request, list(question.observed or ()))
-        stays = adaptive.privacy_adaptive_intervals(run, *history, first_inserted=first)
-        goes = adaptive.deletion_adaptive_intervals(run, *history, first_inserted=first)
-    elif question.adaptivity == 0:
-        stays = private(adaptive.steps_with_record(*steps, question.request + 1, first))
+    known = question.observed is not None or adaptivity == 0
+    if plan.accountant == "optimal":
+        whole_life, batch = stream(plan), _batch(plan, question)
+        eps_dp, eps_dd = whole_life.privacy, whole_life.deletion
+        before = whole_life.joint(request - 1, first_inserted=first, batch=batch)
+        joint = whole_life.joint(request, first_inserted=first)
+        if known:
+            at = (request, question.observed or ())
+            stays = whole_life.privacy_at(*at, first_inserted=first)
+            goes = whole_life.deletion_at(*at, first_inserted=first, batch=batch)
+    else:
+        eps_dp, eps_dd = rules.privacy(run, np.inf), rules.deletion(run, plan.delete_steps)
+        per_request, runs = rules.privacy(run, plan.delete_steps), request - first
+        before = rules.privacy(run, plan.learn_steps) if first == 0 else per_request
+        before = before + (per_request * (runs - 1) if runs > 1 else 0.0)
+        joint = before + per_request
+        if adaptivity == 0:
+            stays = rules.privacy(run, adaptive.steps_with_record(*steps, request + 1, first))
+    eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, adaptivity)
+    eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, adaptivity)
     form: Form = "gaussian" if plan.accountant == "optimal" else "linear"
     edited = edited_descent(plan)
 
     def risk(request):
-        return risks.excess_risk_convex(edited, plan.dim, *steps, request, plan.init_variance)
+        # The bound for batches needs gradients that are bounded at the optimum too.
+        if plan.varies or (plan.batches > 1 and plan.problem.lipschitz is None):
+            return None
+        bound = risks.excess_risk_convex(edited, plan.dim, *steps, request, plan.init_variance)
+        # Circling through batches is bounded for the worst order of rows. Where that says no more
+        # than the model 0, nothing is printed, and the risk is to be measured.
+        return None if plan.batches > 1 and bound >= trivial_risk(plan) else bound
 
     return Numbers(
         order=run.order,
@@ -215,11 +354,22 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         deletion_form=form,
         adaptive_form=form,
         advantage_bound=_advantage(run.order, eps_dd_adaptive, form),
-        risk_bound=max(risk(0), risk(np.inf)),
+        risk_bound=_larger(risk(0), risk(np.inf)),
         risk_bound_learned=risk(0),
         risk_bound_request=risk(question.request),
         risk_bound_paper=_risk_paper(plan, edited),
     )
+
+
+def _batch(plan: Settings, question: Question) -> int | None:
+    """The batch of the row that was deleted; None for a promise, which is for every row."""
+    if question.row is None or question.records > 1:
+        return None
+    return schedules.batch_of_row(plan.n, plan.batches, question.row)
+
+
+def _larger(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else max(first, second)
 
 
 def _advantage(order, eps, form) -> float:
@@ -238,6 +388,8 @@ def _risk_paper(plan, run: Descent) -> float | None:
     The theorem's ε_dp is the one its own noise formula gives for the plan's σ².
     """
     order, l2, smoothness, dim = run.order, run.l2, run.smoothness, plan.dim
+    if plan.batches > 1 or plan.varies:
+        return None
     if not math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12):
         return None
     eps_dp = privacy_convex(replace(run, records=1), np.inf)

@@ -6,8 +6,9 @@ A plan makes certificates and a certificate holds its plan, so both are in one m
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from dd_jax import checks
 from dd_jax.errors import InputError
-from dd_jax.plans import settings
+from dd_jax.plans import conditions, settings
 from dd_jax.plans.certificate import (
     Assumption,
     Question,
@@ -167,6 +168,7 @@ class Certificate:
         rewritten: the next request that changed that row; releases from it on are not covered.
         claim: the guarantee in one sentence.
         comparator: what a release is compared with, and in which direction.
+        comparator_null: the same for eps_dd_null and eps_dd_null_adaptive.
         observer: who looks, and at what.
         adaptivity, request, first_inserted, observed: what was asked, or read from the transcript;
             see `Plan.certificate`.
@@ -180,6 +182,9 @@ class Certificate:
         eps_dd: a deleted record, non-adaptive requests, after this and every later request.
         eps_dd_adaptive: a deleted record when p releases were seen.
         eps_dd_request: the same at this request: the smallest bound that is known to hold.
+        eps_dd_null, eps_dd_null_adaptive: eps_dd and eps_dd_adaptive against the run in which the
+            row was empty, a quarter of them as divergences; None where there is no such reference.
+            Telling two candidate records apart is bounded by the others, and by advantage_bound.
         eps_dd_records: `records` rows deleted at once, judged jointly.
         records: the number of rows of `eps_dd_records`.
         mu_dp, mu_dd, mu_dd_adaptive: the same as Gaussian DP, or None where that is not proved.
@@ -236,6 +241,9 @@ class Certificate:
     risk_bound_paper: float | None
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
+    eps_dd_null: float | None = field(default=None, metadata={"added": True})
+    eps_dd_null_adaptive: float | None = field(default=None, metadata={"added": True})
+    comparator_null: str | None = field(default=None, metadata={"added": True})
     loaded: bool = field(default=False, compare=False)
 
     def to_json(self) -> str:
@@ -271,6 +279,21 @@ class Certificate:
             else a
             for a in self.assumptions
         )
+
+    def of_record(self, lipschitz: float) -> float:
+        """eps_dd_null_adaptive of a record whose gradient is never longer than L_x = `lipschitz`.
+
+        ε · (L_x/L)²; for a GLM L_x = ‖a‖ max|φ'|. For the curator alone: the number depends on the
+        record, so whoever is shown it learns something about the record.
+        """
+        largest = conditions.sensitivity(self.plan.problem, self.plan.protects)
+        own = float(checks.positive("lipschitz", lipschitz, most=largest))
+        if self.eps_dd_null_adaptive is None or self.order is None:
+            raise InputError(
+                "this certificate has no Rényi number against the null record; plan a convex or "
+                "composition run with order."
+            )
+        return self.eps_dd_null_adaptive * (own / largest) ** 2
 
     def recomputed(self) -> "Certificate":
         """The certificate of the same plan for the same question, computed again.

@@ -7,20 +7,24 @@ certificates.
 import hashlib
 import json
 import math
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from dd_jax import checks
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import renyi
+from dd_jax.guarantees import renyi, schedules
 from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees.streams import Factors, Stream
 from dd_jax.plans import conditions
 from dd_jax.plans.conditions import Protects
 
 Kind = Literal["convex", "nonconvex", "composition"]
 Dtype = Literal["float32", "float64"]
+Reference = Literal["replaced", "null"]
 
 FORMULAS = {
     "convex": ("optimal", "unrelaxed", "paper"),
@@ -52,6 +56,11 @@ class Settings:
         eps_dd_asked: the deletion budget, or None where there was none.
         risk_asked: the target excess risk, or None.
         dtype: the floating type that is run; a certificate is refused where its rounding matters.
+        batches: m, cyclic batches of consecutive rows, one per step; 1 for full passes.
+        reference: what eps_dd_asked compares a deleted record with: the record that "replaced" it,
+            or the "null" record, which adds nothing (`guarantees.streams`).
+        learn_factors, delete_factors: for each step of learning and of a request a pair of factors,
+            of η and of σ²; None where all steps are alike.
     """
 
     problem: ProblemConstants
@@ -72,6 +81,10 @@ class Settings:
     risk_asked: float | None = None
     protects: Protects = "record"
     dtype: Dtype = "float32"
+    batches: int = field(default=1, metadata={"added": True})
+    reference: Reference = field(default="replaced", metadata={"added": True})
+    learn_factors: Factors | None = field(default=None, metadata={"added": True})
+    delete_factors: Factors | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self):
         checks.choice("kind", self.kind, FORMULAS)
@@ -80,7 +93,7 @@ class Settings:
                 f"accountant = {self.accountant!r} is not known for {self.kind} plans; "
                 f"give one of {', '.join(FORMULAS[self.kind])}."
             )
-        for name, known in (("protects", Protects), ("dtype", Dtype)):
+        for name, known in (("protects", Protects), ("dtype", Dtype), ("reference", Reference)):
             checks.choice(name, getattr(self, name), get_args(known))
         check_unit(self.order, self.delta, self.accountant)
         if self.kind != "convex" and self.protects != "record":
@@ -100,19 +113,66 @@ class Settings:
         for name in ("learn_steps", "delete_steps"):
             checks.steps(name, getattr(self, name), endless=False)
             self._set(name, int(getattr(self, name)))
+        self._set("batches", schedules.check_batches(self.n, self.batches))
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        if self.reference == "null" and (self.kind == "nonconvex" or self.protects == "label"):
+            raise CertificateRefused(
+                "the null reference is for convex and composition plans that protect whole "
+                "records; use reference='replaced'."
+            )
+        if self.batches == 1 and not self.varies:
+            return
+        if self.kind != "convex" or self.accountant != "optimal":
+            raise CertificateRefused(
+                f"batches and varying steps have no certificate in {self.kind} plans with "
+                f"accountant={self.accountant!r}; use plan_convex with accountant='optimal', or "
+                f"full batches."
+            )
+        for name in ("learn", "delete"):
+            factors = getattr(self, f"{name}_factors")
+            if factors is None:
+                continue
+            checked = checks.positive(f"{name}_factors", factors)
+            if checked.shape != (getattr(self, f"{name}_steps"), 2):
+                raise InputError(
+                    f"{name}_factors have shape {checked.shape}; give a pair of factors for each "
+                    f"of the {getattr(self, f'{name}_steps')} steps."
+                )
+            self._set(f"{name}_factors", tuple(map(tuple, checked.tolist())))
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)
 
     @property
     def learn_gradients(self) -> int:
-        """Gradients of one record that learning takes: n K_L."""
-        return self.n * self.learn_steps
+        """Gradients of one record that learning takes: n K_L / m."""
+        return self._gradients(self.learn_steps)
 
     @property
     def delete_gradients(self) -> int:
-        """Gradients of one record that one request takes: n K_U."""
-        return self.n * self.delete_steps
+        """Gradients of one record that one request takes: n K_U / m."""
+        return self._gradients(self.delete_steps)
+
+    def _gradients(self, steps: int) -> int:
+        # Batches differ by one row; over a cycle they add up to n.
+        return -(-self.n * steps // self.batches)
+
+    @property
+    def varies(self) -> bool:
+        """Whether step sizes or noise differ between steps."""
+        return self.learn_factors is not None or self.delete_factors is not None
+
+    @property
+    def factors(self) -> np.ndarray:
+        """The factors of η and σ² of all steps that differ, shape (steps, 2)."""
+        given = [f for f in (self.learn_factors, self.delete_factors) if f is not None]
+        return np.concatenate([*given, np.ones((1, 2))])
+
+    def first_batch(self, request: int) -> int:
+        """The batch that request i begins with; the counter goes on through all requests."""
+        return (self.learn_steps + (request - 1) * self.delete_steps) % self.batches
 
     @property
     def fingerprint(self) -> tuple[int, ...]:
@@ -200,6 +260,18 @@ def descent(plan) -> Descent:
         noise_variance=plan.noise_variance,
         n=plan.n,
         step_size=plan.step_size,
+        batches=plan.batches,
+    )
+
+
+def stream(plan) -> Stream:
+    """The whole life of a plan's curator, by batch."""
+    return Stream(
+        descent(plan),
+        plan.learn_steps,
+        plan.delete_steps,
+        plan.learn_factors,
+        plan.delete_factors,
     )
 
 

@@ -364,7 +364,8 @@ def test_stable_field_names():
         "eps_dp_joint", "eps_dd", "eps_dd_adaptive", "eps_dd_request", "eps_dd_records", "records",
         "mu_dp", "mu_dd", "mu_dd_adaptive", "epsilon_dp", "epsilon_dd", "epsilon_dd_adaptive",
         "advantage_bound", "eps_dd_reduction_as_stated", "risk_bound", "risk_bound_learned",
-        "risk_bound_request", "risk_bound_paper", "assumptions", "warnings", "loaded",
+        "risk_bound_request", "risk_bound_paper", "assumptions", "warnings", "eps_dd_null",
+        "eps_dd_null_adaptive", "comparator_null", "loaded",
     ]  # fmt: skip
 
 
