@@ -127,13 +127,6 @@ def pooled(contraction, gap, noise) -> Pool:
     return pool
 
 
-def linear_mu_squared(contraction, gap, noise) -> float:
-    """(Σ w_k s_k)² / Σ w_k² ς_k²: exact for the linear loss, and no bound for other losses."""
-    steps = np.broadcast_arrays(*map(np.atleast_1d, (contraction, gap, noise)))
-    left = np.append(np.cumprod(steps[0][:0:-1])[::-1], 1.0)
-    return float(np.sum(left * steps[1]) ** 2 / np.sum(left**2 * steps[2]))
-
-
 # --- cyclic batches -------------------------------------------------------------------------------
 
 

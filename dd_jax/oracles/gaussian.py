@@ -5,10 +5,11 @@ While the database is fixed, ∇ℒ(θ) = Hθ - g and the law of θ stays Gaussi
     m ← (I - ηH) m + ηg,    Σ ← (I - ηH) Σ (I - ηH)ᵀ + 2ησ² I.
 
 A run is a list of phases, one for learning and one for each edit; the model is released after each.
-The K steps of a phase are taken at once in the eigenbasis of H, so their number costs nothing.
+The K steps of a phase are taken at once in the eigenbasis of H, so their number costs nothing. With
+batches a phase is one step on one batch (`phases.in_turn`), and η and σ² may differ between phases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from dd_jax import checks
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi as guarantees
 from dd_jax.oracles.linear import one_minus_power, power
+from dd_jax.oracles.phases import per_phase
 
 
 class Phase(NamedTuple):
@@ -78,38 +80,44 @@ def law_after(phases: Sequence[Phase], step_size, noise_variance, mean0, cov0=0.
     """Law of the model released after the last phase.
 
     Args:
-        phases: one per database, in the order in which they are run.
-        step_size: η.
-        noise_variance: σ²; a step adds N(0, 2ησ² I).
+        phases: one per database (or step on a batch), in the order in which they are run.
+        step_size: η, one for all phases or one for each.
+        noise_variance: σ², likewise; a step adds N(0, 2ησ² I).
         mean0: mean of the initial law, shape (d,).
         cov0: its covariance, a (d, d) matrix or v for vI; 0 for a fixed start.
     """
     law = _initial_law(mean0, cov0)
-    for phase in phases:
-        transition = _transition(phase, step_size, noise_variance, law.mean.size)
+    for transition in _transitions(phases, step_size, noise_variance, law.mean.size):
         law = _push(law, transition)
     return law
 
 
-def joint_law(phases: Sequence[Phase], step_size, noise_variance, mean0, cov0=0.0) -> GaussianLaw:
-    """Joint law of all releases (θ̂_0, …, θ̂_i), stacked, one release after every phase.
+def joint_law(
+    phases: Sequence[Phase], step_size, noise_variance, mean0, cov0=0.0, *, released=None
+) -> GaussianLaw:
+    """Joint law of all releases (θ̂_0, …, θ̂_i), stacked.
 
     Cov(θ̂_k, θ̂_j) = A_k ⋯ A_{j+1} Cov(θ̂_j) for k > j, with A_k the matrix of phase k.
+
+    Args:
+        phases, step_size, noise_variance, mean0, cov0: as in `law_after`.
+        released: the phases, counted from 0, after which the model is released; all by default.
     """
     law = _initial_law(mean0, cov0)
     dim, count = law.mean.size, len(phases)
-    if count == 0:
-        raise InputError("phases is empty, so nothing is released; give at least one phase.")
-    means, joint = np.empty((count, dim)), np.empty((count, dim, count, dim))
-    for k, phase in enumerate(phases):
-        checks.steps("steps of a released phase", phase.steps, least=1)
-        transition = _transition(phase, step_size, noise_variance, dim)
-        law = _push(law, transition)
-        means[k], joint[k, :, k] = law
-        for j in range(k):
-            joint[k, :, j] = transition.matrix @ joint[k - 1, :, j]
-            joint[j, :, k] = joint[k, :, j].T
-    return GaussianLaw(means.ravel(), joint.reshape(count * dim, count * dim))
+    released = range(count) if released is None else sorted(set(released))
+    if not released or not 0 <= released[0] <= released[-1] < count:
+        raise InputError(f"nothing is released by {count} phases; give phases that are run.")
+    means, joint = [], np.zeros((0, 0))
+    cross = np.zeros((dim, 0))  # of the newest model with all releases before it
+    for k, transition in enumerate(_transitions(phases, step_size, noise_variance, dim)):
+        checks.steps("steps of a released phase", phases[k].steps, least=1)
+        law, cross = _push(law, transition), transition.matrix @ cross
+        if k in released:
+            joint = np.block([[joint, cross.T], [cross, law.covariance]])
+            cross = np.hstack([cross, law.covariance])
+            means.append(law.mean)
+    return GaussianLaw(np.concatenate(means), joint)
 
 
 def renyi(order, law0: GaussianLaw, law1: GaussianLaw) -> float:
@@ -151,11 +159,17 @@ def excess_risk(law: GaussianLaw, hessian, linear_term) -> float:
     return float(np.sum(hessian * law.covariance) + gap @ hessian @ gap) / 2
 
 
+def _transitions(phases, step_size, noise_variance, dim) -> Iterator[_Transition]:
+    """All phases in order."""
+    step_size = per_phase("step_size", step_size, len(phases))
+    noise_variance = per_phase("noise_variance", noise_variance, len(phases))
+    for phase, eta, noise in zip(phases, step_size, noise_variance, strict=True):
+        yield _transition(phase, eta, noise, dim)
+
+
 def _transition(phase, step_size, noise_variance, dim) -> _Transition:
     """The K steps of one phase as a single affine map with Gaussian noise."""
     hessian, linear_term = _check_quadratic(phase.hessian, phase.linear_term, dim)
-    step_size = checks.positive("step_size", step_size)
-    noise_variance = checks.positive("noise_variance", noise_variance)
     steps = checks.steps("steps", phase.steps)
     values, vectors = np.linalg.eigh(hessian)
     rate = step_size * values

@@ -20,6 +20,7 @@ from scipy import optimize, special
 
 from dd_jax import checks
 from dd_jax.errors import InputError
+from dd_jax.oracles.phases import per_phase
 
 _MASS_TOLERANCE = 1e-9
 _COARSEST = 0.5  # largest spacing, in standard deviations of the noise
@@ -237,33 +238,64 @@ def law_after(phases: Sequence[Phase], step_size, noise_variance, start, grid: G
     """Law of the model released after the last phase.
 
     Args:
-        phases: one per database, in the order in which they are run.
-        step_size: η.
-        noise_variance: σ²; a step adds N(0, 2ησ² I).
+        phases: one per database (or step on a batch, `phases.in_turn`), in the order in which they
+            are run.
+        step_size: η, one for all phases or one for each.
+        noise_variance: σ², likewise; a step adds N(0, 2ησ² I).
         start: the initial law as a `Density`, or a fixed model (a number; a pair for d = 2).
         grid: where the densities live; `grid_for` makes one that is fine enough.
     """
-    deviation = _noise_deviation(step_size, noise_variance)
-    _check_spacing(grid, np.full(grid.dim, deviation), "one step's noise")
-    phases = [Phase(p.gradient, checks.whole("steps", p.steps)) for p in phases]
+    steps = [
+        _Steps(Phase(phase.gradient, checks.whole("steps", phase.steps)), *numbers)
+        for phase, *numbers in zip(
+            phases,
+            per_phase("step_size", step_size, len(phases)),
+            per_phase("noise_variance", noise_variance, len(phases)),
+            strict=True,
+        )
+    ]
+    for part in steps:
+        _check_spacing(grid, np.full(grid.dim, part.deviation), "one step's noise")
     density = start
     if not isinstance(start, Density):
-        density, phases = _first_step(phases, step_size, deviation, start, grid)
+        density, steps = _first_step(steps, start, grid)
     elif start.grid != grid:
         raise InputError("start lives on another grid; make it on the grid of the run.")
-    for phase in phases:
-        if phase.steps:
-            density = _run_phase(phase, step_size, deviation, density)
+    for part in steps:
+        if part.phase.steps:
+            density = _run_phase(part, density)
     return density
 
 
-def _run_phase(phase, step_size, deviation, density) -> Density:
+class _Steps(NamedTuple):
+    """A phase with its η and σ²."""
+
+    phase: Phase
+    step_size: float
+    noise_variance: float
+
+    @property
+    def deviation(self) -> float:
+        return _noise_deviation(self.step_size, self.noise_variance)
+
+    def target(self, models):
+        """θ - η∇ℒ(θ) for every model."""
+        gradient = checks.finite("gradient", self.phase.gradient(models))
+        if gradient.shape != models.shape:
+            raise InputError(
+                f"gradient returned shape {gradient.shape} for models of shape {models.shape}; "
+                f"return one gradient for each model."
+            )
+        return models - self.step_size * gradient
+
+
+def _run_phase(part, density) -> Density:
     """All steps of one phase from a density."""
-    grid = density.grid
-    targets = _step_target(phase, step_size, grid.models)
+    grid, deviation = density.grid, part.deviation
+    targets = part.target(grid.models)
     _check_stretch(grid, targets, deviation)
     run = _run_line if grid.dim == 1 else _run_plane
-    return _with_all_mass(grid, run(grid, density.values, targets, phase.steps, deviation))
+    return _with_all_mass(grid, run(grid, density.values, targets, part.phase.steps, deviation))
 
 
 def _run_line(grid, values, targets, steps, deviation):
@@ -286,31 +318,21 @@ def _run_plane(grid, values, targets, steps, deviation):
     return values
 
 
-def _first_step(phases, step_size, deviation, start, grid):
-    """The Gaussian law after one step from a fixed model, and the phases that are left."""
+def _first_step(steps, start, grid):
+    """The Gaussian law after one step from a fixed model, and the steps that are left."""
     start = checks.finite("start", start)
     if start.shape != grid.models.shape[1:]:
         raise InputError(
             f"start of shape {start.shape} is not a model of the grid; "
             f"give shape {grid.models.shape[1:]}, or a Density."
         )
-    phases = [phase for phase in phases if phase.steps]
-    if not phases:
+    steps = [part for part in steps if part.phase.steps]
+    if not steps:
         raise InputError("no step is taken from a fixed start, so there is no density; take one.")
-    target = _step_target(phases[0], step_size, start[None])[0]
-    density = gaussian_density(grid, target, deviation**2)
-    return density, [phases[0]._replace(steps=phases[0].steps - 1), *phases[1:]]
-
-
-def _step_target(phase, step_size, models):
-    """θ - η∇ℒ(θ) for every model."""
-    gradient = checks.finite("gradient", phase.gradient(models))
-    if gradient.shape != models.shape:
-        raise InputError(
-            f"gradient returned shape {gradient.shape} for models of shape {models.shape}; "
-            f"return one gradient for each model."
-        )
-    return models - step_size * gradient
+    first, *later = steps
+    density = gaussian_density(grid, first.target(start[None])[0], first.deviation**2)
+    rest = first.phase._replace(steps=first.phase.steps - 1)
+    return density, [first._replace(phase=rest), *later]
 
 
 def _kernel(axis, targets, deviation):

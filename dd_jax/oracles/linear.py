@@ -73,6 +73,30 @@ def renyi(
         return np.where(shift == 0, 0.0, order * shift**2 / (2 * spread))[()]
 
 
+def renyi_of_steps(order, l2, gradient_gap, noise_variance, step_size, *, init_variance=0.0):
+    """Exact R_q where batches, step sizes and noise differ between steps: the last axis.
+
+    Δ ← (1 - ηλ) Δ + η g,   Var ← (1 - ηλ)² Var + 2ησ²,   R_q = qΔ²/(2 Var)
+
+    from Δ = 0 and Var = v₀. A step on a batch of b rows that holds the record has g = 2L/b (2rL/b
+    for r rows), every other step g = 0.
+
+    Args:
+        order: q. l2: λ. init_variance: v₀.
+        gradient_gap: g of every step. noise_variance: σ², step_size: η, of every step or of all.
+    """
+    gap = checks.finite_nonnegative("gradient_gap", gradient_gap)
+    rate = _rate(l2, step_size)
+    noise = 2 * np.asarray(step_size) * checks.positive("noise_variance", noise_variance)
+    drift, rate, noise = np.broadcast_arrays(step_size * gap, rate, noise)
+    shift = np.zeros(gap.shape[:-1])
+    spread = shift + checks.finite_nonnegative("init_variance", init_variance)
+    for k in range(gap.shape[-1]):
+        kept = 1 - rate[..., k]
+        shift, spread = kept * shift + drift[..., k], kept**2 * spread + noise[..., k]
+    return (checks.order(order) * shift**2 / (2 * spread))[()]
+
+
 def coin_renyi(order, mu):
     """R_q between coins of bias Φ(μ/2) and Φ(-μ/2): what sign(θ̂_0) reveals of a record."""
     order, mu = checks.order(order), checks.finite_nonnegative("mu", mu)
