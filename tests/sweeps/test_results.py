@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 from problems import signed
+from scipy import stats
 
 import dd_jax as dd
 from dd_jax import sweeps
 from dd_jax.interaction import interact
 from dd_jax.sweeps import deletion as deletion_sweep
-from dd_jax.sweeps import runner
+from dd_jax.sweeps import results, runner
 
 RECORDS = SimpleNamespace(name="small", train=signed(40, 3), test=signed(30, 3, seed=5))
 KEY = jax.random.key(2)
@@ -138,6 +139,22 @@ def test_bad_input_is_refused_before_anything_is_run(axes, word, monkeypatch):
     monkeypatch.setattr(runner, "run", None)
     with pytest.raises(dd.InputError, match=word):
         sweep(**axes)
+
+
+def test_a_row_counts_the_worst_seed_and_joins_its_intervals():
+    asked = deletion_sweep.Question("small", 40, 3, **EASY)
+    plan = asked.plan()
+    numbers = [np.array([0.2, 0.4, 0.9])] * 6
+    outcome = deletion_sweep.Outcome(*numbers, outside=np.array([0, 2, 1]))
+    ran = deletion_sweep.Answer(asked, plan, plan.certificate(0, 2), outcome)
+    refused = deletion_sweep.Answer(asked, refused="too hard")
+    one, none = results._table([ran, refused], 0.95, 3, "").rows
+    assert one["outside"] == 2
+    assert none["outside"] is None
+    width = stats.t.ppf(1 - 0.05 / 6 / 2, 2) * np.std(numbers[0], ddof=1) / np.sqrt(3)
+    assert one["objective_edited_high"] == pytest.approx(0.5 + width)
+    assert (one["accuracy_edited_low"], one["accuracy_edited_high"]) == (0, 1)
+    assert one["risk_edited_high"] == pytest.approx(0.5 + width)
 
 
 def test_records_outside_the_domain_are_refused(monkeypatch):
