@@ -17,6 +17,7 @@ without it.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,7 +161,13 @@ class Counted(Held):
 
     def parts(self) -> tuple[Part, ...]:
         """One part: the distinct records, weighted by their counts."""
-        return (Part(self.record, self.count),)
+        return (Part(self.record, self.count, within=self.count_within),)
+
+    def count_within(self, first: Array, stop: Array) -> Array:
+        """How often each distinct record occurs in the rows first ≤ k < stop."""
+        begins = jnp.concatenate([jnp.zeros_like(self.ends[:1]), self.ends[:-1]])
+        length = jnp.minimum(self.ends, stop) - jnp.maximum(begins, first)
+        return jnp.zeros_like(self.count).at[self.place].add(jnp.maximum(length, 0))
 
     def overwritten(self, slots: "Overlay") -> "Counted":
         """Add the slots' records as distinct records; remove those that no row has any more."""
@@ -319,7 +326,20 @@ class Overlay(Form):
     def parts(self) -> tuple[Part, ...]:
         """The rows of the base that still count, and the slots in use."""
         (base,) = parts(self.base)
-        return (base._replace(weight=self.left), Part(self.record, self.written))
+        # Distinct records have no row of their own, so the rows that were replaced are counted.
+        within = None if base.within is None else functools.partial(self._left, base.within)
+        base = base._replace(weight=self.left, within=within)
+        return (base, Part(self.record, self.written, within=self._written))
+
+    def _written(self, first: Array, stop: Array) -> Array:
+        """Which slots in use are for the rows first ≤ k < stop."""
+        return self.written & (self.index >= first) & (self.index < stop)
+
+    def _left(self, counted: Callable, first: Array, stop: Array) -> Array:
+        """How often each distinct record of the base still counts in the rows first ≤ k < stop."""
+        replaced = as_form(self.base).where(jnp.where(self.written, self.index, 0))
+        gone = self._written(first, stop)
+        return counted(first, stop).at[replaced].add(-gone.astype(self.left.dtype))
 
     def project(self, domain: Domain) -> tuple["Overlay", Array]:
         """Every record moved into the domain, and how many rows were outside."""

@@ -27,6 +27,7 @@ from dd_jax.gradients import (
     slope_limit,
     sum_over_rows,
 )
+from dd_jax.guarantees.schedules import check_batches, first_row
 from dd_jax.losses.base import LinearScores, Loss, linear_scores
 from dd_jax.types import Edit, Labelled, apply_edit, is_concrete, num_records
 
@@ -97,25 +98,44 @@ def gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
     return gradient_of(problem, database)(params)
 
 
-def gradient_of(problem: Problem, database: PyTree) -> Callable[[PyTree], PyTree]:
-    """∇ℒ_𝒟, the function of θ; what depends on the database alone is computed here, once."""
+def gradient_of(problem: Problem, database: PyTree, batches: int = 1) -> Callable[..., PyTree]:
+    """∇ℒ_𝒟, the function of θ; what depends on the database alone is computed here, once.
+
+    With m > 1 batches it is a function of θ and of the number of a batch: the mean over the rows
+    of that batch, and the regulariser. Batch j has the rows from ⌊jn/m⌋ to ⌊(j+1)n/m⌋.
+    """
+    batches = check_batches(num_records(database), batches)
     how = (problem.clip_norm, problem.row_chunk, problem.precision)
-    summed = clipped_sums(problem.loss, database, *how)
-    return lambda params: _regularised(problem, database, params, summed(params))
+    summed = clipped_sums(problem.loss, database, *how, batches)
+
+    def slope(params, *batch):
+        count = _rows(database, batches, *batch)
+        return _regularised(problem, params, summed(params, *batch), count)
+
+    return slope
 
 
-def reference_gradient(problem: Problem, params: PyTree, database: PyTree) -> PyTree:
+def reference_gradient(
+    problem: Problem, params: PyTree, database: PyTree, batches: int = 1, batch=None
+) -> PyTree:
     """∇ℒ_𝒟(θ) with one explicit gradient per record: what `gradient` must equal."""
-    how = (problem.clip_norm, problem.row_chunk, problem.precision)
+    how = (problem.clip_norm, problem.row_chunk, problem.precision, batches, batch)
     total = reference_sum(problem.loss, params, database, *how)
-    return _regularised(problem, database, params, total)
+    return _regularised(problem, params, total, _rows(database, batches, batch))
 
 
-def _regularised(problem: Problem, database: PyTree, params: PyTree, total: PyTree) -> PyTree:
+def _rows(database: PyTree, batches: int, batch=None):
+    """The number of rows of a batch, or of the database."""
     n = num_records(database)
+    if n % batches == 0:
+        return n // batches
+    return first_row(n, batches, batch + 1) - first_row(n, batches, batch)
 
+
+def _regularised(problem: Problem, params: PyTree, total: PyTree, count) -> PyTree:
     def leaf(total, weight):
-        return total / n + jnp.asarray(problem.l2, weight.dtype) * weight
+        rows = count if isinstance(count, int) else count.astype(total.dtype)
+        return total / rows + jnp.asarray(problem.l2, weight.dtype) * weight
 
     return jax.tree.map(leaf, total, params)
 

@@ -30,6 +30,8 @@ from jaxtyping import Array, PyTree
 from dd_jax import products
 from dd_jax.constants import Precision
 from dd_jax.databases import parts, weighted
+from dd_jax.errors import InputError
+from dd_jax.guarantees.schedules import first_row
 from dd_jax.losses.base import LinearScores, Loss
 from dd_jax.types import Part, num_records
 
@@ -73,35 +75,44 @@ def clipped_sums(
     clip_norm=None,
     row_chunk: int | None = None,
     precision: Precision = "full",
-) -> Callable[[PyTree], PyTree]:
-    """`clipped_sum` as a function of θ; what depends on the rows alone is computed here, once."""
+    batches: int = 1,
+) -> Callable[..., PyTree]:
+    """`clipped_sum` as a function of θ; what depends on the rows alone is computed here, once.
+
+    With several batches it is a function of θ and of the number of a batch, and sums over the rows
+    of that batch (`guarantees.schedules.first_row`).
+    """
     scores, fast = loss.scores, loss.batch_gradient
-    if scores is not None:
-        return _checked(_linear_sums(scores, database, clip_norm, row_chunk, precision))
-
-    if fast is None:
-        return _checked(
-            lambda params: reference_sum(loss, params, database, clip_norm, row_chunk, precision)
+    if batches > 1 and any(part.axis is not None for part in parts(database)):
+        raise InputError(
+            "batches are consecutive rows, which a mesh that splits the rows would leave to one "
+            "device at a time; share the seeds over the devices instead, or take batches=1."
         )
+    if scores is not None:
+        return _checked(_linear_sums(scores, database, clip_norm, row_chunk, precision, batches))
 
-    def summed(params):
+    def summed(params, batch=None):
+        if fast is None:
+            how = (clip_norm, row_chunk, precision, batches, batch)
+            return reference_sum(loss, params, database, *how)
+
         def one_chunk(rows, weight):
             return products.computed(precision, fast, params, rows, clip_norm, weight)
 
-        return sum_over_rows(one_chunk, database, row_chunk)
+        return sum_over_rows(one_chunk, database, row_chunk, batches, batch)
 
     return _checked(summed)
 
 
-def _checked(summed: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+def _checked(summed: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """The sum, refused where it is not of the model's shapes and types.
 
     A loss written by the caller may return anything. The scan over steps would fail too, but its
     message would only say that the type of the carry changed.
     """
 
-    def checked(params):
-        total = summed(params)
+    def checked(params, *batch):
+        total = summed(params, *batch)
         chex.assert_trees_all_equal_shapes_and_dtypes(total, params)
         return total
 
@@ -115,6 +126,8 @@ def reference_sum(
     clip_norm=None,
     row_chunk: int | None = None,
     precision: Precision = "full",
+    batches: int = 1,
+    batch: Any = None,
 ) -> PyTree:
     """The same sum from one explicit gradient per record: what `clipped_sum` must equal."""
 
@@ -128,7 +141,7 @@ def reference_sum(
     def at_precision(rows, weight):
         return products.computed(precision, one_chunk, params, rows, clip_norm, weight)
 
-    return sum_over_rows(at_precision, database, row_chunk)
+    return sum_over_rows(at_precision, database, row_chunk, batches, batch)
 
 
 # --- sums over rows -------------------------------------------------------------------------------
@@ -140,26 +153,82 @@ def _add_parts(totals: Iterable[tuple[str | None, PyTree]]) -> PyTree:
     return jax.tree.map(lambda *leaves: functools.reduce(jnp.add, leaves), *whole)
 
 
-def sum_over_rows(one_chunk: Callable[..., Any], database: PyTree, row_chunk: int | None) -> PyTree:
+def sum_over_rows(
+    one_chunk: Callable[..., Any],
+    database: PyTree,
+    row_chunk: int | None,
+    batches: int = 1,
+    batch: Any = None,
+) -> PyTree:
     """Sum `one_chunk(records, weight)` over chunks of a database's rows (None: 1024 per chunk)."""
-    rows = DEFAULT_ROWS if row_chunk is None else row_chunk
-    return _add_parts(
-        (part.axis, sum_over_chunks(one_chunk, part, rows)) for part in parts(database)
-    )
+    rows, size = DEFAULT_ROWS if row_chunk is None else row_chunk, batch_size(database, batches)
+
+    def total(part):
+        weight, window = _of_batch(part, num_records(database), batches, batch)
+        return sum_over_chunks(one_chunk, part.records, weight, rows, window, size)
+
+    return _add_parts((part.axis, total(part)) for part in parts(database))
 
 
-def sum_over_chunks(one_chunk: Callable[..., Any], part: Part, row_chunk: int) -> PyTree:
-    """Add up `one_chunk` over consecutive rows; the last, shorter chunk is computed separately."""
-    chunks, rest = divmod(num_records(part.records), row_chunk)
-    rows = (part.records, part.weight)
+class Window(NamedTuple):
+    """Consecutive rows of a part, as many as the largest batch has.
+
+    Attributes:
+        first: the first of them.
+        stop: where the batch ends, if some batches are one row shorter; else None.
+    """
+
+    first: Array
+    stop: Array | None
+
+
+def batch_size(database: PyTree, batches: int) -> int:
+    """The number of rows of the largest batch."""
+    return -(-num_records(database) // batches)
+
+
+def _of_batch(part: Part, n: int, batches: int, batch) -> tuple[Any, Window | None]:
+    """A part's weights in one batch, and the rows to cut out of it; all rows for one batch."""
+    if batches == 1:
+        return part.weight, None
+    first, stop = (first_row(n, batches, batch + k) for k in (0, 1))
+    if part.within is not None:
+        return part.within(first, stop), None
+    return part.weight, Window(first, None if n % batches == 0 else stop)
+
+
+def sum_over_chunks(
+    one_chunk: Callable[..., Any],
+    records: PyTree,
+    weight: Any,
+    row_chunk: int,
+    window: Window | None = None,
+    size: int | None = None,
+) -> PyTree:
+    """Add up `one_chunk` over consecutive rows; the last, shorter chunk is computed separately.
+
+    With a window only its `size` rows are read; of these the ones after its stop count 0 times.
+    """
+    count = num_records(records) if window is None else size
+    chunks, rest = divmod(count, row_chunk)
+
+    def cut(offset, length):
+        if window is None:
+            return _cut((records, weight), offset, length)
+        rows, own = _cut((records, weight), window.first + offset, length)
+        if window.stop is None:
+            return rows, own
+        inside = window.first + offset + jnp.arange(length, dtype=jnp.int32) < window.stop
+        if own is None:
+            return rows, inside
+        return rows, jnp.where(inside.reshape(-1, *(1,) * (own.ndim - 1)), own, 0)
 
     def add(total, chunk):
-        here = _cut(rows, chunk * row_chunk, row_chunk)
-        return jax.tree.map(jnp.add, total, one_chunk(*here)), None
+        return jax.tree.map(jnp.add, total, one_chunk(*cut(chunk * row_chunk, row_chunk))), None
 
     # One chunk, the short one if there is one, starts the sum: the carry then has the right shapes
     # and types without zeros that would have to be guessed, and a single chunk needs no loop.
-    total = one_chunk(*(_cut(rows, chunks * row_chunk, rest) if rest else _cut(rows, 0, row_chunk)))
+    total = one_chunk(*(cut(chunks * row_chunk, rest) if rest else cut(0, row_chunk)))
     if chunks + bool(rest) <= 1:
         return total
     return jax.lax.scan(add, total, jnp.arange(0 if rest else 1, chunks))[0]
@@ -196,18 +265,26 @@ def peak_numbers(rows: int, dim: int, models: int, chunk: int) -> int:
 
 
 def _linear_sums(
-    scores: LinearScores, database: PyTree, clip_norm, row_chunk: int | None, precision: Precision
-) -> Callable[[Array], Array]:
+    scores: LinearScores,
+    database: PyTree,
+    clip_norm,
+    row_chunk: int | None,
+    precision: Precision,
+    batches: int,
+) -> Callable[..., Array]:
     """`θ -> the sum of weight · clip(∇ℓ(θ; x))` over the records; `vmap` batches it over models."""
-    form = _one_or_many(scores, row_chunk, precision)
+    n = num_records(database)
+    form = _one_or_many(scores, row_chunk, precision, batch_size(database, batches))
     rows = [(part, _tiles(scores, part.records, precision)) for part in parts(database)]
 
-    def summed(params):
+    def summed(params, batch=None):
         clip = None if clip_norm is None else jnp.asarray(clip_norm, params.dtype)
-        return _add_parts(
-            (part.axis, form(params, (part.records, tiled), clip, part.weight))
-            for part, tiled in rows
-        )
+
+        def total(part, tiled):
+            weight, window = _of_batch(part, n, batches, batch)
+            return form(params, _Rows(part.records, tiled, window), clip, weight)
+
+        return _add_parts((part.axis, total(part, tiled)) for part, tiled in rows)
 
     return summed
 
@@ -222,6 +299,20 @@ class _Tiles(NamedTuple):
 
     stacked: Array
     norms: Array
+
+
+class _Rows(NamedTuple):
+    """The rows that a form sums over: a part's records, a TPU's tiles of them, and which to take.
+
+    Attributes:
+        records: of all rows; norms and tiles of all rows are made once, before the steps.
+        tiles: `_Tiles`, or None.
+        window: the rows of one batch, or None for all.
+    """
+
+    records: PyTree
+    tiles: _Tiles | None
+    window: Window | None
 
 
 def _tiles(scores: LinearScores, records: PyTree, precision: Precision) -> _Tiles | None:
@@ -242,15 +333,17 @@ def _tiles(scores: LinearScores, records: PyTree, precision: Precision) -> _Tile
 
 
 @functools.lru_cache(maxsize=256)
-def _one_or_many(scores: LinearScores, row_chunk: int | None, precision: Precision) -> Callable:
+def _one_or_many(
+    scores: LinearScores, row_chunk: int | None, precision: Precision, size: int
+) -> Callable:
     """`(params, rows, clip_norm, weight) -> sum`, with a second form for stacked params.
 
     The cache gives equal arguments the same function object, so that JAX reuses what it compiled.
     Through `custom_vmap` the function sees the number of models: a plain `vmap` of the one-model
     form would put the models first and keep chunks that are sized for one model.
     """
-    plain = functools.partial(_sum_of_one, scores, row_chunk, precision)
-    one = _with_stacks(custom_vmap(plain), plain, _many(scores, row_chunk, precision))
+    plain = functools.partial(_sum_of_one, scores, row_chunk, precision, size)
+    one = _with_stacks(custom_vmap(plain), plain, _many(scores, row_chunk, precision, size))
 
     @jax.custom_jvp
     def summed(params, rows, clip_norm, weight):
@@ -279,9 +372,9 @@ def _one_or_many(scores: LinearScores, row_chunk: int | None, precision: Precisi
 
 
 @functools.lru_cache(maxsize=256)
-def _many(scores: LinearScores, row_chunk: int | None, precision: Precision) -> Callable:
+def _many(scores: LinearScores, row_chunk: int | None, precision: Precision, size: int) -> Callable:
     """The form for a stack of models; a nested `vmap` is flattened into one longer stack."""
-    plain = functools.partial(_sum_of_many, scores, row_chunk, precision)
+    plain = functools.partial(_sum_of_many, scores, row_chunk, precision, size)
     many = custom_vmap(plain)
 
     def flattened(params, rows, clip_norm, weight):
@@ -331,16 +424,16 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
 
 
 def _sum_of_one(
-    scores: LinearScores, row_chunk, precision: Precision, params, rows, clip_norm, weight
+    scores: LinearScores, row_chunk, precision: Precision, size, params, rows, clip_norm, weight
 ) -> Array:
-    records, _ = rows
+    records = rows.records
     dot = functools.partial(products.dot, precision)
     # The norms of all rows at once, outside the loop over chunks: they are the same at every step,
     # so the compiler moves them out of the loop over steps.
     norms = None if clip_norm is None else feature_norms(scores, scores.split(records)[0])
 
-    def one_chunk(records, weight_and_norms):
-        weight, norms = weight_and_norms
+    def one_chunk(rows, weight):
+        records, norms = rows
         features, label = scores.split(records)
         values = dot(features, params[:-1] if scores.intercept else params)
         slopes = scores.slope(values + params[-1] if scores.intercept else values, label)
@@ -352,12 +445,17 @@ def _sum_of_one(
             return total
         return jnp.concatenate([total, jnp.sum(slopes, axis=0, keepdims=True)], axis=0)
 
-    chunk = chunk_rows(num_records(records), params.size, params.dtype.itemsize)
-    return sum_over_chunks(one_chunk, Part(records, (weight, norms)), row_chunk or chunk)
+    chunk = row_chunk or chunk_rows(_count(rows, size), params.size, params.dtype.itemsize)
+    return sum_over_chunks(one_chunk, (records, norms), weight, chunk, rows.window, size)
+
+
+def _count(rows: _Rows, size: int) -> int:
+    """How many rows are taken."""
+    return num_records(rows.records) if rows.window is None else size
 
 
 def _sum_of_many(
-    scores: LinearScores, row_chunk, precision: Precision, params, rows, clip_norm, weight
+    scores: LinearScores, row_chunk, precision: Precision, size, params, rows, clip_norm, weight
 ) -> Array:
     """The sums for models of shape (S, d) or (S, d, C), with rows first and models last."""
     models, dim = params.shape[:2]
@@ -368,12 +466,12 @@ def _sum_of_many(
         # at every step, while an absolute value (weights are ≥ 0) moves out and takes the
         # transposition with it.
         weight = jnp.abs(weight.T)
-    how = {"models": models, "precision": precision, "row_chunk": row_chunk}
+    how = {"models": models, "precision": precision, "row_chunk": row_chunk, "size": size}
     forms = {
         "cpu": functools.partial(_chunked_sum, scores, on_cpu=True, **how),
         "default": functools.partial(_chunked_sum, scores, on_cpu=False, **how),
     }
-    if rows[1] is not None:
+    if rows.tiles is not None:
         forms["tpu"] = functools.partial(_tiled_sum, scores, **how)
     total = jax.lax.platform_dependent(last, rows, clip_norm, weight, **forms)
     # The models move to the front once, after the last chunk; the barrier keeps XLA from folding
@@ -383,7 +481,7 @@ def _sum_of_many(
 
 
 def _chunked_sum(
-    scores, last, rows, clip_norm, weight, *, models, precision, row_chunk, on_cpu: bool
+    scores, last, rows, clip_norm, weight, *, models, precision, row_chunk, size, on_cpu: bool
 ) -> Array:
     """The sums as two products per chunk of rows.
 
@@ -391,7 +489,6 @@ def _chunked_sum(
     numbers than the slopes. Weights of shape (rows, S) differ between models and multiply the
     slopes.
     """
-    records, _ = rows
     own = weight is not None and weight.ndim > 1
 
     def one_chunk(records, weight):
@@ -413,18 +510,20 @@ def _chunked_sum(
         return products.dot(precision, columns, slopes.reshape(slopes.shape[0], -1))
 
     block = BLOCK_BYTES if on_cpu else ACCELERATOR_BLOCK_BYTES
-    chunk = chunk_rows(num_records(records), max(last.shape), last.dtype.itemsize, block)
-    return sum_over_chunks(one_chunk, Part(records, weight), row_chunk or chunk)
+    chunk = chunk_rows(_count(rows, size), max(last.shape), last.dtype.itemsize, block)
+    chunk = row_chunk or chunk
+    return sum_over_chunks(one_chunk, rows.records, weight, chunk, rows.window, size)
 
 
-def _tiled_sum(scores, last, rows, clip_norm, weight, *, models, precision, row_chunk) -> Array:
+def _tiled_sum(
+    scores, last, rows, clip_norm, weight, *, models, precision, row_chunk, size
+) -> Array:
     """The sums as a TPU computes them, from features in bfloat16 parts (`_Tiles`)."""
-    records, tiles = rows
     one_for_all = jnp.ones((1,), last.dtype)
-    label = None if scores.margin else scores.split(records)[1]
+    label = None if scores.margin else scores.split(rows.records)[1]
 
-    def one_chunk(tiles, weight_and_label):
-        weight, label = weight_and_label
+    def one_chunk(tiles_and_label, weight):
+        tiles, label = tiles_and_label
         values = products.stacked_scores(tiles.stacked, last, precision)
         slopes = _slopes(scores, values, one_for_all if label is None else label, models)
         if clip_norm is not None:
@@ -434,10 +533,10 @@ def _tiled_sum(scores, last, rows, clip_norm, weight, *, models, precision, row_
         columns = slopes.reshape(slopes.shape[0], -1)
         return products.stacked_sum(tiles.stacked, columns, last.shape[0], precision)
 
-    chunk = chunk_rows(
-        num_records(records), max(last.shape), last.dtype.itemsize, ACCELERATOR_BLOCK_BYTES
+    chunk = row_chunk or chunk_rows(
+        _count(rows, size), max(last.shape), last.dtype.itemsize, ACCELERATOR_BLOCK_BYTES
     )
-    return sum_over_chunks(one_chunk, Part(tiles, (weight, label)), row_chunk or chunk)
+    return sum_over_chunks(one_chunk, (rows.tiles, label), weight, chunk, rows.window, size)
 
 
 def _weigh_slopes(slopes: Array, weight: Array) -> Array:

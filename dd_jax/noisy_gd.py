@@ -6,6 +6,10 @@ Every function is pure and takes its key first; step size, noise and clip norm m
 functions `step`, `run` and `trajectory` are compiled once for a problem's loss and the shapes, and
 need no `jax.jit` around them. The noise of step k comes from `step_key(key, k)`, so a run of K_max
 steps passes through the result of every shorter run.
+
+With m > 1 batches a step takes the mean gradient over one batch of consecutive rows instead of all
+rows, and the batches take turns in a fixed order (`guarantees.schedules`). Which batch is next is
+public. It goes on from request to request, so a curator carries it beside its model (`AtBatch`).
 """
 
 import functools
@@ -34,6 +38,8 @@ class Schedule(NamedTuple):
         noise_variance: σ²; one step adds N(0, 2ησ² I).
         init_variance: variance of the Gaussian start.
         learn_steps: K_L. delete_steps: K_U.
+        batches: m, static.
+        learn_factors, delete_factors: a pair of factors of η and σ² for each step, or None.
     """
 
     step_size: Any
@@ -41,11 +47,22 @@ class Schedule(NamedTuple):
     init_variance: Any
     learn_steps: Any
     delete_steps: Any
+    batches: int = 1
+    learn_factors: Any = None
+    delete_factors: Any = None
 
     @classmethod
     def of(cls, plan: Any) -> "Schedule":
-        """The numbers of a plan, without its certificate."""
-        return cls(*(getattr(plan, name) for name in cls._fields))
+        """The numbers of a plan, without its certificate; other systems' plans may have fewer."""
+        given = {name: getattr(plan, name) for name in cls._fields if hasattr(plan, name)}
+        return cls(**given)
+
+
+class AtBatch(NamedTuple):
+    """The state of a curator with batches: its model, and the batch that comes next (public)."""
+
+    model: PyTree
+    batch: Array
 
 
 @jax.jit
@@ -103,18 +120,29 @@ def run(
     noise_variance,
     num_steps,
     first_step=0,
+    batches: int = 1,
+    first_batch=0,
 ) -> PyTree:
     """Noisy-GD(𝒟, θ, K), `alg:noisygd`: K steps from θ, as one scan.
 
     The number of steps may be traced; the models are the same, and a sweep over step counts needs
     only one program. A run can be continued: K₁ steps and then K₂ steps with `first_step=K₁` and
-    the same key are the same as K₁ + K₂ steps at once.
+    the same key are the same as K₁ + K₂ steps at once (with batches, `first_batch` K₁ mod m).
+
+    Args:
+        key, params, database, problem: where to start, and what to descend.
+        step_size, noise_variance: η and σ², one number or one for each step.
+        num_steps: K. first_step: the number of the first step, for its noise.
+        batches: m, in a fixed order. first_batch: the batch of the first step.
     """
     numbers = _checked(params, step_size, noise_variance, num_steps)
+    first = (first_step, first_batch)
     if not is_concrete(num_steps):
-        return _counted_steps(key, params, database, problem, numbers, first_step, num_steps)
-    fixed = {"num_steps": int(num_steps), "keep": False}
-    return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[0]
+        return _counted_steps(
+            key, params, database, problem, numbers, first, num_steps, batches=batches
+        )
+    fixed = {"num_steps": int(num_steps), "keep": False, "batches": batches}
+    return _scanned_steps(key, params, database, problem, numbers, first, **fixed)[0]
 
 
 def trajectory(
@@ -127,6 +155,8 @@ def trajectory(
     noise_variance,
     num_steps: int,
     first_step=0,
+    batches: int = 1,
+    first_batch=0,
 ) -> PyTree:
     """The models after 1, 2, …, K steps (leading axis K): entry k - 1 equals a `run` of k steps."""
     if not is_concrete(num_steps):
@@ -135,48 +165,76 @@ def trajectory(
             "or use dd.noisy_gd.run."
         )
     numbers = _checked(params, step_size, noise_variance, num_steps)
-    fixed = {"num_steps": int(num_steps), "keep": True}
-    return _scanned_steps(key, params, database, problem, numbers, first_step, **fixed)[1]
+    fixed = {"num_steps": int(num_steps), "keep": True, "batches": batches}
+    first = (first_step, first_batch)
+    return _scanned_steps(key, params, database, problem, numbers, first, **fixed)[1]
 
 
-@functools.partial(jax.jit, static_argnames=("num_steps", "keep"))
-def _scanned_steps(key, params, database, problem, numbers, first_step, *, num_steps, keep):
+@functools.partial(jax.jit, static_argnames=("num_steps", "keep", "batches"))
+def _scanned_steps(key, params, database, problem, numbers, first, *, num_steps, keep, batches):
     """(the last model, all models if `keep`), for a known number of steps."""
-    steps_key, slope_of = tagged(key, "step"), gradient_of(problem, database)
+    one_step = _steps_of(key, database, problem, batches)
+    varying = any(jnp.ndim(number) for number in numbers)
+    each = tuple(jnp.broadcast_to(number, (num_steps,)) for number in numbers) if varying else None
 
-    # The step's number is carried along: an array of numbers would be cut anew at every step.
-    def body(carry, _):
-        params, k = carry
-        params = _step(jax.random.fold_in(steps_key, k), params, slope_of, *numbers)
-        return (params, k + 1), (params if keep else None)
+    # The numbers of step and batch are carried along: arrays of them would be cut at every step.
+    def body(carry, own):
+        carry = one_step(*carry, *(own if varying else numbers))
+        return carry, (carry[0] if keep else None)
 
-    start = (params, jnp.asarray(first_step, jnp.int32))
-    (last, _), kept = jax.lax.scan(body, start, length=num_steps)
+    start = (params, *(jnp.asarray(number, jnp.int32) for number in first))
+    (last, *_), kept = jax.lax.scan(body, start, each, length=num_steps)
     return last, kept
 
 
-@jax.jit
-def _counted_steps(key, params, database, problem, numbers, first_step, num_steps):
+@functools.partial(jax.jit, static_argnames=("batches",))
+def _counted_steps(key, params, database, problem, numbers, first, num_steps, *, batches):
     """The last model, for a traced number of steps: one program for all of them."""
-    steps_key, slope_of = tagged(key, "step"), gradient_of(problem, database)
+    one_step = _steps_of(key, database, problem, batches)
 
-    def body(k, params):
-        return _step(jax.random.fold_in(steps_key, k), params, slope_of, *numbers)
+    def body(k, carry):
+        return one_step(*carry, *(number[k] if jnp.ndim(number) else number for number in numbers))
 
-    return jax.lax.fori_loop(first_step, first_step + num_steps, body, params)
+    start = (params, *(jnp.asarray(number, jnp.int32) for number in first))
+    return jax.lax.fori_loop(0, num_steps, body, start)[0]
+
+
+def _steps_of(key, database, problem, batches):
+    """`(θ, k, j, η, σ²) -> (θ, k + 1, j + 1)`: step k, on batch j of m."""
+    steps_key, slope_of = tagged(key, "step"), gradient_of(problem, database, batches)
+
+    def one_step(params, k, batch, *numbers):
+        slope = slope_of if batches == 1 else functools.partial(_on_batch, slope_of, batch)
+        params = _step(jax.random.fold_in(steps_key, k), params, slope, *numbers)
+        return params, k + 1, batch if batches == 1 else (batch + 1) % batches
+
+    return one_step
+
+
+def _on_batch(slope_of, batch, params):
+    return slope_of(params, batch)
 
 
 def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
     """Return (η, σ²) after a check that they and the number of steps can be run."""
     _check_steps("num_steps", num_steps)
     _check_held({"step_size": step_size, "noise_variance": noise_variance}, params)
+    for name, number in (("step_size", step_size), ("noise_variance", noise_variance)):
+        if np.ndim(number) > 1 or (
+            np.ndim(number) and is_concrete(num_steps) and np.shape(number) != (int(num_steps),)
+        ):
+            raise InputError(
+                f"{name} has shape {np.shape(number)}; give one number, or one for each of the "
+                f"{num_steps} steps."
+            )
     return step_size, noise_variance
 
 
 def mechanism(problem: Problem, plan) -> Mechanism:
     """The Noisy-GD curator (A, Ā), `dfn:noisy_gd_unlrn`.
 
-    It learns from a Gaussian start and deletes from the last model.
+    It learns from a Gaussian start and deletes from the last model. With batches its state is an
+    `AtBatch`: a request begins with the batch after the last one that was used.
 
     A plan's mechanism publishes its model rounded to `plans.arithmetic.publication_grid`. The model
     that it keeps is not rounded, because the accounting does not cover such a rounding.
@@ -216,24 +274,39 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
     if isinstance(plan, Plan):
         arithmetic.check(plan)
         publish = _rounded_to(arithmetic.publication_grid(plan))
-    numbers: dict[str, Any] = {
-        "step_size": plan.step_size,
-        "noise_variance": plan.noise_variance,
-    }
+    steps = Schedule.of(plan)
+    batches = steps.batches
+    if batches > 1:
+        publish = functools.partial(_publish_at_batch, publish)
+
+    def descend(key, model, database, batch, count, factors):
+        """The steps of one request, or of learning, from the batch that comes next."""
+        numbers = {"step_size": steps.step_size, "noise_variance": steps.noise_variance}
+        if factors is not None:
+            eta, noise = np.asarray(factors).T
+            numbers = {
+                "step_size": eta * steps.step_size,
+                "noise_variance": noise * steps.noise_variance,
+            }
+        cycle = {"batches": batches, "first_batch": batch}
+        model = run(key, model, database, problem, num_steps=count, **numbers, **cycle)
+        return model if batches == 1 else AtBatch(model, (batch + count) % batches)
 
     def learn(key, database):
         template = problem.loss.template(records_of(database))
         _check_planned(plan, database, template)
         start = jax.tree.map(
-            lambda leaf: leaf * jnp.sqrt(jnp.asarray(plan.init_variance, leaf.dtype)),
+            lambda leaf: leaf * jnp.sqrt(jnp.asarray(steps.init_variance, leaf.dtype)),
             standard_normal_like(tagged(key, "start"), template),
         )
-        return run(key, start, database, problem, num_steps=plan.learn_steps, **numbers)
+        first = jnp.zeros((), jnp.int32)
+        return descend(key, start, database, first, steps.learn_steps, steps.learn_factors)
 
     def delete(key, before, edit, after, state):
-        _check_planned(plan, before, state)
+        model, batch = (state, jnp.int32(0)) if batches == 1 else state
+        _check_planned(plan, before, model)
         _check_planned_edit(plan, edit)
-        return run(key, state, after, problem, num_steps=plan.delete_steps, **numbers)
+        return descend(key, model, after, batch, steps.delete_steps, steps.delete_factors)
 
     made_from = plan if isinstance(plan, Plan) else None
     return Mechanism(learn, delete, publish, problem.loss.domain, made_from)
@@ -261,6 +334,11 @@ def _rounded_to(grid: float):
     return publish
 
 
+def _publish_at_batch(publish, key, state: AtBatch):
+    """f_pub of the model alone: which batch comes next follows from the number of requests."""
+    return publish(key, state.model)
+
+
 def _check_schedule(plan) -> None:
     """Refuse numbers with which a run would give NaN or do nothing."""
     for name, check in (
@@ -272,6 +350,7 @@ def _check_schedule(plan) -> None:
             check(name, getattr(plan, name))
     for name in ("learn_steps", "delete_steps"):
         _check_steps(name, getattr(plan, name))
+    checks.whole("batches", getattr(plan, "batches", 1), least=1)
 
 
 def _check_steps(name: str, value) -> None:

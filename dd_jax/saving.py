@@ -18,6 +18,7 @@ from dd_jax import files
 from dd_jax.databases import expand
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
+from dd_jax.noisy_gd import AtBatch
 from dd_jax.plans import Plan
 from dd_jax.types import CuratorState, Edit, Labelled, Transcript, num_records
 
@@ -114,6 +115,8 @@ def load(
         database = _leaves(arrays, "database")
         database = Labelled(*database) if about["labelled"] else database[0]
         template = jax.eval_shape(problem.loss.template, database)
+        if plan.batches > 1:
+            template = AtBatch(template, jax.ShapeDtypeStruct((), jnp.int32))
         params = jax.tree.unflatten(jax.tree.structure(template), _leaves(arrays, "params"))
         fits = jax.tree.map(
             lambda a, b: a.shape == b.shape and a.dtype == b.dtype, template, params

@@ -167,14 +167,16 @@ class Part(NamedTuple):
 
     Attributes:
         records: leaves with a leading axis.
-        weight: how often each row counts; None for once. It may be a tree that also carries other
-            arrays of rows.
+        weight: how often each row counts; None for once.
         axis: the mesh axis that the rows are split over, or None.
+        within: `(first, stop) -> weight`, how often each record counts in the rows first ≤ k <
+            stop alone; None where record k is row k, so that these rows can be cut out.
     """
 
     records: PyTree
     weight: Any
     axis: str | None = None
+    within: Callable[[Array, Array], Array] | None = None
 
 
 class Form(ABC):
