@@ -227,4 +227,5 @@ def _log(x: float) -> float:
 
 
 def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
+    """eˣ, rounded up: never 0."""
+    return max(math.exp(x), math.ulp(0.0)) if x < 709 else math.inf
