@@ -66,6 +66,35 @@ def test_objective_and_accuracy_are_those_of_the_releases(loss):
     assert found.outside == 0
 
 
+def test_an_adaptive_requester_sees_the_first_p_releases_and_no_more():
+    """Against a host loop that looks at p releases; each p deletes other records."""
+    features, label = (np.asarray(part, float) for part in RECORDS.train)
+    deleted = []
+    for p in (0, 1, 2):
+        run, train, test = ran("logistic", requests=3, requester="largest_loss", adaptivity=p)
+        problem, rows, model = deletion_sweep.problem_of(run), [], np.zeros(3)
+
+        def respond(request, release, p=p, rows=rows, problem=problem, train=train):
+            nonlocal model
+            model = np.asarray(release, float) if request <= p else model
+            order = np.argsort(-np.logaddexp(0, -label * (features @ model)), kind="stable")
+            rows.append(next(int(row) for row in order if row not in rows))
+            return dd.deletion(problem.loss, train, rows[-1:])
+
+        curator = dd.noisy_gd.mechanism(problem, dd.noisy_gd.Schedule.of(run))
+        served = dd.drive(
+            jax.random.clone(KEY), curator, respond, train, num_requests=3, observe=range(3)
+        )[1]
+        found = deletion_sweep.judged(jax.random.clone(KEY), run, train, test)
+        last, kept = np.asarray(served.releases, float)[-1], np.ones(40)
+        kept[rows] = 0
+        values = np.logaddexp(0, -kept * label * (features @ last))
+        objective = values.mean() + 0.25 * last @ last
+        np.testing.assert_allclose(found.objective_edited, objective, rtol=1e-4)
+        deleted.append(rows)
+    assert len(set(map(tuple, deleted))) == 3
+
+
 @pytest.mark.parametrize(
     ("loss", "numbers"),
     [("softmax", {}), ("squared", {"clip_norm": 0.5}), ("bounded_network", {"hidden": 2})],
@@ -139,6 +168,19 @@ def test_bad_input_is_refused_before_anything_is_run(axes, word, monkeypatch):
     monkeypatch.setattr(runner, "run", None)
     with pytest.raises(dd.InputError, match=word):
         sweep(**axes)
+
+
+def test_every_loss_of_a_grid_gets_the_records_that_it_takes(monkeypatch):
+    shapes = {}
+
+    def run(stream, fn, key, seeds, settings, *, arguments, **_):
+        shapes.update({one.loss: jax.tree.map(np.shape, arguments(one)[0]) for one in settings})
+        return [[np.zeros(seeds)] * 7 for _ in settings]
+
+    monkeypatch.setattr(runner, "run", run)
+    sweep(loss=("linear", "logistic", "softmax"), intercept=True)
+    assert shapes["linear"] == (40, 4)
+    assert shapes["logistic"] == shapes["softmax"] == dd.Labelled((40, 4), (40,))
 
 
 def test_a_row_counts_the_worst_seed_and_joins_its_intervals():
