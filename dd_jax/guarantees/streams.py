@@ -57,7 +57,8 @@ class Stream:
                     f"the {name} schedule has shape {np.shape(factors)}; give {steps} pairs of "
                     f"factors, one for each step."
                 )
-            largest = self.run.step_size * np.max(np.asarray(factors or [(1.0, 1.0)])[:, 0])
+            given = checks.positive(f"{name}_factors", factors or [(1.0, 1.0)])
+            largest = self.run.step_size * np.max(given[:, 0])
             checks.step_size_optimal(largest, self.run.l2, self.run.smoothness)
 
     @property
@@ -168,10 +169,14 @@ class Stream:
                 "delete_steps = 0 leaves a varying schedule without a bound for all requests; "
                 "take at least one step per request."
             )
-        contraction, gap, noise = (np.asarray(part) for part in self._numbers(0, self.end(1)))
+        contraction, _, noise = (np.asarray(part) for part in self._numbers(0, self.end(1)))
         per_request = float(np.sum(np.log(np.maximum(contraction[self.end(0) :], 1e-300))))
-        largest_shift = float(np.max(gap) / (1 - np.max(contraction)))
+        run = self.run
+        # A step adds s = 2ηLr/b to the shift and takes 1 - c = ηλ of it away.
+        largest_shift = 2 * run.lipschitz * run.records / (run.n // run.batches * run.l2)
         remainder = largest_shift / math.sqrt(float(np.min(noise[noise > 0])))
+        # No μ is above the remainder at request 0, so that fewer requests are never enough.
+        self._check_steps(math.log(_NEGLIGIBLE) / min(per_request, -1e-300))
         dp = dd = 0.0
         for place in range(self.batches):
             pool, request = schedules.Pool(), 0
@@ -187,14 +192,18 @@ class Stream:
                 if seen_all and rest < math.log(_NEGLIGIBLE) + math.log(max(dd, 1e-300)) / 2:
                     break
                 request += 1
-                if self.end(request) > _MOST_STEPS:
-                    raise CertificateRefused(
-                        f"the schedule contracts too slowly to be followed through "
-                        f"{_MOST_STEPS:,} steps; take larger step sizes, or constant ones."
-                    )
+                self._check_steps(request)
                 self._extend(pool, place, stop, self.end(request))
         up = 1 + 4 * _NEGLIGIBLE  # (μ + remainder)², remainder ≤ 1e-12 μ
         return self.run.order / 2 * dp * up, self.run.order / 2 * dd * up
+
+    def _check_steps(self, requests: float) -> None:
+        """Refuse to follow so many requests for every batch."""
+        if self.batches * (self.learn_steps + requests * self.delete_steps) > _MOST_STEPS:
+            raise CertificateRefused(
+                f"the schedule contracts too slowly to be followed for all batches, through more "
+                f"than {_MOST_STEPS:,} steps; take larger step sizes, or constant ones."
+            )
 
     # --- steps ------------------------------------------------------------------------------------
 
