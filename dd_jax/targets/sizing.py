@@ -298,15 +298,15 @@ def _largest(chip: Chip, workload: Workload, mesh: Mesh, first: _Compiled) -> in
 
 def _guess(aim: float, tried: list[_Compiled]) -> float:
     """The chunk that would need `aim` bytes: on the line through the two programs nearest to it."""
-    known = [one for one in tried if one.need is not None]
-    known.sort(key=lambda one: abs(one.need - aim))
-    near = known[0]
+    known = [(one.need, one.chunk, one.bytes) for one in tried if one.need is not None]
+    known.sort(key=lambda one: abs(one[0] - aim))
+    need, chunk, parts = known[0]
     if len(known) > 1:
-        growth = (near.need - known[1].need) / (near.chunk - known[1].chunk)
+        growth = (need - known[1][0]) / (chunk - known[1][1])
     else:  # of one program it is known that its arguments do not grow
-        fixed = near.bytes["arguments"] + near.bytes["program"] if near.bytes else 0
-        growth = (near.need - fixed) / near.chunk
-    return near.chunk + (aim - near.need) / growth if growth > 0 else 0.0
+        fixed = parts["arguments"] + parts["program"] if parts else 0
+        growth = (need - fixed) / chunk
+    return chunk + (aim - need) / growth if growth > 0 else 0.0
 
 
 def _rounded(number: int) -> int:
