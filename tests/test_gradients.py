@@ -90,6 +90,17 @@ def test_a_slope_of_many_scores_may_know_one_model_alone(x64):
     assert relative_error(found, expected) <= 1e-12
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_rows_wider_than_a_chunk_is_long(x64, counted):
+    """Their transposition is left to the product; in whole chunks and a shorter one."""
+    rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), signed(2 * CHUNK + 3, CHUNK + 1))
+    database = databases.counted(rows, 1 + np.arange(2 * CHUNK + 3) % 3) if counted else rows
+    models = jnp.asarray(np.random.default_rng(0).normal(size=(MODELS, CHUNK + 1)))
+    problem = dd.Problem(dd.losses.logistic(), 0.1, CLIP, row_chunk=CHUNK)
+    expected = jax.vmap(lambda theta: erm.reference_gradient(problem, theta, database))(models)
+    assert relative_error(stacked(problem, models, database), expected) <= 1e-12
+
+
 def test_rows_that_differ_between_models():
     database, loss, params = logistic_case()
     problem = dd.Problem(loss, 0.1, 0.2, row_chunk=CHUNK)

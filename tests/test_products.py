@@ -239,6 +239,21 @@ def test_three_passes_are_an_algorithm_by_name_on_a_gpu_and_parts_on_a_tpu():
     assert "bf16" not in stacked.lower(models).compile().as_text()
 
 
+def test_parts_that_would_take_too_much_memory_are_not_kept(monkeypatch):
+    problem = dd.Problem(dd.losses.logistic(intercept=True), 0.1)
+    database, models = signed(40, 5), jnp.ones((3, 6))
+    size = 2 * 40 * products.stacked_width("full", 6)
+
+    def text(most):
+        monkeypatch.setattr(gradients, "MOST_STACKED_BYTES", most)
+        one = jax.vmap(lambda theta: erm.gradient(problem, theta, database))
+        return jax.jit(one).trace(models).lower(lowering_platforms=("tpu",)).as_text()
+
+    assert "xbf16>" in text(size)
+    assert "xbf16>" not in text(size - 1)
+    assert "HIGHEST" in text(size - 1)
+
+
 @pytest.mark.parametrize("name", ["logistic", "network"])
 def test_doubles_are_multiplied_in_double_precision_at_every_level(name):
     with jax.enable_x64(True):

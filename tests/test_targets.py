@@ -153,6 +153,25 @@ def test_a_product_says_its_arithmetic(precision, name):
     assert compiled.products(compiled.read(text)) == {name: 7 * 2 * 6**3}
 
 
+@pytest.mark.parametrize(
+    ("shapes", "dimensions", "flop"),
+    [
+        # Held: 60 → 128 by 1024 → 1024; the 1000 rows pass through.
+        (((1000, 60), (60, 1024)), (((1,), (0,)), ((), ())), 2 * 1000 * 128 * 1024),
+        # Held: 1000 → 1024 by 1024; holding 1024 by 30 → 128 would take four times as long.
+        (((1000, 30), (1000, 1024)), (((0,), (0,)), ((), ())), 2 * 30 * 1024 * 1024),
+        # Held: the left operand, 200 → 256 by 10 → 128; one column passes through, seven times.
+        (((7, 10, 200), (7, 200, 1)), (((2,), (1,)), ((0,), (0,))), 7 * 2 * 256 * 128),
+    ],
+)
+def test_a_matrix_unit_is_filled_by_whole_tiles(shapes, dimensions, flop):
+    lowered = jax.jit(lambda a, b: jax.lax.dot_general(a, b, dimensions)).lower(
+        *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
+    )
+    program = compiled.read(lowered.compiler_ir(dialect="hlo").as_hlo_text())
+    assert list(compiled.products(program, tile=128).values()) == [flop]
+
+
 # --- this machine --------------------------------------------------------------------------------
 
 

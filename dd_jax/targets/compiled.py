@@ -19,6 +19,7 @@ _PRODUCTS = {"dot", "convolution", "custom-call"}
 _ARITHMETIC = {"add", "subtract", "multiply", "divide", "negate", "abs", "maximum", "minimum"}
 _ARITHMETIC |= {"clamp", "compare", "select", "sign", "floor", "round-nearest-even", "power", "erf"}
 _ARITHMETIC |= {"exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh"}
+_ARITHMETIC |= {"convert", "reduce-precision"}
 _ARITHMETIC |= {"sqrt", "rsqrt", "and", "or", "xor", "not", "shift-left", "shift-right-logical"}
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4}
 _BYTES |= {"s16": 2, "u16": 2, "s64": 8, "u64": 8, "f64": 8}
@@ -227,8 +228,13 @@ def arithmetic(product: Instruction, dtype: str) -> str:
     return "f32_f32_f32" if legacy == "highest" else legacy
 
 
-def products(program: Program) -> Counter[str]:
-    """Flop of all matrix products of a lowered program, by their arithmetic."""
+def products(program: Program, tile: int = 1) -> Counter[str]:
+    """Flop of all matrix products of a lowered program, by their arithmetic.
+
+    A matrix unit holds a square `tile` of one operand while the other operand's rows pass through
+    it. The held operand fills whole tiles, so its sides are rounded up; of the two ways to choose
+    it, the cheaper one counts.
+    """
     flops: Counter[str] = Counter()
     for item in executed(program):
         dot = item.instruction
@@ -237,10 +243,19 @@ def products(program: Program) -> Counter[str]:
         left = program.computations[item.where][dot.operands[0]]
         ((dtype, dims, _),) = _ARRAY.findall(left.shape)
         (axes,) = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", dot.attributes)
+        batch = re.search(r"lhs_batch_dims=\{([\d,]*)\}", dot.attributes)
+        copies = prod(_dims(dims)[axis] for axis in _dims(batch.group(1) if batch else ""))
         shared = prod(_dims(dims)[axis] for axis in _dims(axes))
         ((_, out, _),) = _ARRAY.findall(dot.shape)
-        flops[arithmetic(dot, dtype)] += item.times * 2 * shared * prod(_dims(out))
+        rows = prod(_dims(dims)) // (copies * shared)
+        columns = prod(_dims(out)) // (copies * rows)
+        held = min(rows * _filled(columns, tile), _filled(rows, tile) * columns)
+        flops[arithmetic(dot, dtype)] += item.times * 2 * copies * _filled(shared, tile) * held
     return flops
+
+
+def _filled(side: int, tile: int) -> int:
+    return -(-side // tile) * tile
 
 
 # --- bytes ---------------------------------------------------------------------------------------

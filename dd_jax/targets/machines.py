@@ -53,6 +53,7 @@ class Chip:
             stays beside the cores.
         clock: cycles per second, where compiled programs carry the compiler's cycles.
         elementwise: operations per second outside products, where they are known.
+        tile: side of the square of numbers that a matrix unit holds (TPU), else 1.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Chip:
     cache: int = 0
     clock: float | None = None
     elementwise: float | None = None
+    tile: int = 1
 
 
 def _passes(peak: float) -> dict[str, float]:
@@ -73,10 +75,33 @@ def _passes(peak: float) -> dict[str, float]:
     return {name: peak / count for name, count in passes.items()}
 
 
-def _tpu(name: str, memory: float, bandwidth: float, link: float, peak: float, macs: int) -> Chip:
-    """A TPU by its published peaks; the clock follows from the multiply-adds of a cycle."""
-    clock = peak / (2 * macs)
-    return Chip(name, "tpu", int(memory * GIB), bandwidth, link, _passes(peak), 0, clock)
+def _tpu(
+    name: str,
+    *,
+    memory: float,
+    bandwidth: float,
+    link: float,
+    peak: float,
+    units: int,
+    tile: int = 128,
+    cores: int = 1,
+) -> Chip:
+    """A TPU by its published peaks; the clock follows from the multiply-adds of a cycle.
+
+    A core's vector unit has 8 × 128 lanes with four arithmetic units each.
+    """
+    clock = peak / (2 * units * tile**2)
+    return Chip(
+        name,
+        "tpu",
+        memory=int(memory * GIB),
+        bandwidth=bandwidth,
+        link=link,
+        products=_passes(peak),
+        clock=clock,
+        elementwise=cores * 8 * 128 * 4 * clock,
+        tile=tile,
+    )
 
 
 _BF16, _TF32, _F32 = 989.4e12, 494.7e12, 66.9e12
@@ -84,11 +109,11 @@ CHIPS = {
     chip.name: chip
     for chip in (
         # The memory is what the compiler itself says is available.
-        _tpu("v5e", 15.75, 819e9, 200e9, 197e12, 4 * 128**2),
-        _tpu("v5p", 95.74, 2765e9, 600e9, 459e12, 8 * 128**2),
+        _tpu("v5e", memory=15.75, bandwidth=819e9, link=200e9, peak=197e12, units=4),
+        _tpu("v5p", memory=95.74, bandwidth=2765e9, link=600e9, peak=459e12, units=8, cores=2),
         # Two units of 256 × 256, but the compiler's cycles of a large product are those of more
         # multiply-adds than these have in one cycle, and of at most twice as many.
-        _tpu("v6e", 31.25, 1638e9, 400e9, 918e12, 2 * 2 * 256**2),
+        _tpu("v6e", memory=31.25, bandwidth=1638e9, link=400e9, peak=918e12, units=4, tile=256),
         Chip(
             "h100",
             "cuda",

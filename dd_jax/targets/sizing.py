@@ -65,10 +65,14 @@ class Workload:
 
 
 class Bound(NamedTuple):
-    """Seconds that a device needs at its peak rates: the largest is a bound.
+    """Seconds that a device needs at its peak rates.
+
+    The largest is a bound, and their sum is not: the units work side by side, a matrix unit on one
+    block of rows while the slopes of another are computed and a third is read.
 
     Attributes:
-        products: of the matrix products. elementwise: of all else, where that rate is known.
+        products: of the matrix products, whole tiles counted (`compiled.products`).
+        elementwise: of all else, one operation each, where that rate is known.
         memory: to read and write main memory. link: to send what collectives carry.
     """
 
@@ -367,18 +371,20 @@ def _one_step(text: compiled.Program, workload: Workload) -> tuple[list, float]:
 def _bound(chip: Chip, workload: Workload, lowered, text, step, per_step: float) -> Bound:
     """Seconds of one step at the chip's peak rates."""
     before = compiled.read(lowered.compiler_ir(dialect="hlo").as_hlo_text())
-    flops = compiled.products(before)
+    flops = compiled.products(before, chip.tile)
     unknown = set(flops) - set(chip.products)
     if unknown:
         raise InputError(
             f"a product's arithmetic, {sorted(unknown)[0]}, is not one that {chip.name} has; "
             f"choose another precision."
         )
-    # Products are in the steps alone, so all of them over all steps are those of one.
+    # Nearly all work is in the steps, so all of it over all steps is that of one.
     products = sum(flop / chip.products[kind] for kind, flop in flops.items()) / workload.steps
     elementwise = 0.0
     if chip.elementwise:
-        elementwise = per_step * compiled.elementwise(step) / chip.elementwise
+        # As the program states them: the compiler repeats some to save memory.
+        stated = compiled.elementwise(compiled.executed(before)) / workload.steps
+        elementwise = stated / chip.elementwise
     memory = per_step * compiled.moved(text, step, chip.cache) / chip.bandwidth
     # A sum over devices is sent twice: to be added up, and to tell the result.
     link = per_step * 2 * compiled.sent(step) / chip.link
