@@ -271,7 +271,7 @@ def _legend(answers: list) -> list[str]:
     if any(answer.cycles is not None for answer in answers):
         lines += [
             "TPU: times are the compiler's own estimate; roofline: the share of the cycles that",
-            "  products at the peak of their precision, or bytes at full bandwidth, would take",
+            "  products in whole tiles, elementwise work or bytes would take at peak rates",
         ]
     bounds = [answer for answer in answers if answer.cycles is None and answer.kernels]
     if bounds:

@@ -27,7 +27,8 @@ CAPTION = (
 )
 NOTE = (
     "Made by `make targets`, which writes the file that this figure reads. Products count at the "
-    "peak of their precision: single precision is six bfloat16 passes on a TPU. Bytes are those of "
+    "peak of their precision: single precision is six bfloat16 passes on a TPU, in whole tiles of "
+    "its matrix units. Elementwise work counts one for each operation. Bytes are those of "
     "arrays that do not stay in fast memory or cache. Latencies of collectives and of starting "
     "kernels are not counted."
 )
