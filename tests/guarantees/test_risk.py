@@ -1,5 +1,6 @@
 """Risk bounds held to exact laws: the linear loss in closed form, 1-D Gibbs laws and runs."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import Descent
 from dd_jax.guarantees.nonconvex import Bounded
+from dd_jax.oracles import gaussian
+from dd_jax.oracles.phases import in_turn
 
 UNIT = Descent(2, 1, 1, 1, 4e-4, 100, 0.25)  # q, which no risk depends on, L, λ, β, σ², n, η
 
@@ -143,6 +146,61 @@ def test_late_requests_are_bounded_by_the_chord(step_size):
         found = risks.excess_risk_convex(run, 1, learn, 2, request=np.arange(1, 1001))
         assert np.all(found >= np.array(exact) * (1 - 1e-9))
         assert found == pytest.approx(exact, rel=1e-2)
+
+
+def risk_with_batches(rng, ridge):
+    """Exact excess risk of a stream with cyclic batches, and the run and numbers of its bound.
+
+    The rows are sorted, so that batches pull in opposite directions. Ridge regression is bounded by
+    the gradients that it has at the minimisers, which is all that the bound uses of L.
+    """
+    n, dim, edits, requests = (
+        int(rng.integers(*ends)) for ends in ((4, 40), (1, 4), (1, 3), (0, 4))
+    )
+    batches = int(rng.integers(1, min(n, rng.choice([6, 40])) + 1))
+    l2 = np.exp(rng.uniform(-2.5, 1))
+    rows = rng.normal(size=(n + edits * requests, dim))
+    rows *= rng.uniform(0.3, 1, (len(rows), 1)) / np.linalg.norm(rows, axis=1, keepdims=True)
+    marks = rows @ rng.normal(size=dim) + rng.normal(size=len(rows))
+    order = np.argsort(marks[:n] if ridge else rows[:n, 0])
+    databases = [np.column_stack([rows[order], marks[order]])]
+    for new in np.split(np.column_stack([rows, marks])[n:], requests) if requests else ():
+        databases.append(databases[-1].copy())
+        databases[-1][rng.choice(n, edits, replace=False)] = new
+
+    def phase(database):
+        if ridge:
+            return gaussian.ridge_phase(database[:, :-1], database[:, -1], l2, 1)
+        return gaussian.linear_phase(database[:, :-1], l2, 1)
+
+    lipschitz, smoothness = 1.0, 0.0
+    if ridge:
+        least = [np.linalg.solve(*phase(database)[:2]) for database in databases]
+        slopes = np.abs(rows @ np.transpose(least) - marks[:, None])
+        norms = np.linalg.norm(rows, axis=1)
+        lipschitz, smoothness = np.max(slopes * norms[:, None]), np.max(norms) ** 2
+    eta = np.exp(rng.uniform(-4, 0)) * 2 / (2 * l2 + smoothness)
+    noise, start = np.exp(rng.uniform(-12, 0)), rng.uniform()
+    learn, delete = int(rng.integers(1, 60)), int(rng.integers(1, 15))
+    phases, bounds = [], [j * n // batches for j in range(batches + 1)]
+    for i, database in enumerate(databases):
+        turns = [phase(database[low:high]) for low, high in itertools.pairwise(bounds)]
+        taken = learn + (i - 1) * delete if i else 0
+        phases += in_turn(turns, taken, delete if i else learn)
+    law = gaussian.law_after(phases, eta, noise, np.zeros(dim), start)
+    exact = gaussian.excess_risk(law, *phase(databases[-1])[:2])
+    run = Descent(2, lipschitz, l2, smoothness, noise, n, eta, records=edits, batches=batches)
+    return exact, run, (dim, learn, delete, requests, start)
+
+
+def test_batches_in_their_worst_order_never_exceed_the_recursion():
+    rng, missed = np.random.default_rng(5), 0
+    for case in range(soak(60, 3000)):
+        exact, run, numbers = risk_with_batches(rng, ridge=case % 2 == 0)
+        assert exact <= risks.excess_risk_convex(run, *numbers) * (1 + 1e-12)
+        # The bound of full batches is false.
+        missed += exact > risks.excess_risk_convex(replace(run, batches=1), *numbers)
+    assert missed > 0
 
 
 def test_without_deletion_steps_the_error_grows_by_a_shift_per_request():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import soak
 from scipy import optimize
 
 from dd_jax.errors import InputError
@@ -13,7 +14,6 @@ from dd_jax.guarantees.convex import Descent
 from dd_jax.guarantees.schedules import cyclic, pooled
 from dd_jax.oracles import gaussian, grid, linear
 from dd_jax.oracles.phases import in_turn
-from tests.problems import soak
 
 
 def uses(batches, place, steps, gone=0):

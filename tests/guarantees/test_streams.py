@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import soak
 
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import convex
@@ -14,7 +15,6 @@ from dd_jax.guarantees.schedules import pooled
 from dd_jax.guarantees.streams import Stream
 from dd_jax.oracles import gaussian
 from dd_jax.oracles.phases import in_turn
-from tests.problems import soak
 
 RUN = Descent(2.0, 1.0, 0.5, 0, 0.01, 23, 0.1, batches=4)  # q, L, λ, β, σ², n, η
 
