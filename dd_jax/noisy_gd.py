@@ -303,6 +303,11 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
         return descend(key, start, database, first, steps.learn_steps, steps.learn_factors)
 
     def delete(key, before, edit, after, state):
+        if isinstance(state, AtBatch) != (batches > 1):
+            raise InputError(
+                f"the state is of a mechanism {'without' if batches > 1 else 'with'} batches, but "
+                f"the plan has batches = {batches}; continue with the plan that it was learned with."
+            )
         model, batch = (state, jnp.int32(0)) if batches == 1 else state
         _check_planned(plan, before, model)
         _check_planned_edit(plan, edit)

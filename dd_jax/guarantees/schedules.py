@@ -25,8 +25,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dd_jax import checks
-from dd_jax.errors import InputError
+from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import floats
+
+# Orders of batches that are drawn at random, as a user may ask for them, and why there is no
+# number for each.
+_RANDOM_ORDERS = {
+    "shuffled": "a secret shuffle is shared by all releases and bounds a Rényi divergence alone",
+    "iid": "a batch may be drawn twice in a row, and the number of full batches is false",
+    "poisson": "a batch that is larger than planned does not contract",
+}
 
 
 class Block(NamedTuple):
@@ -147,7 +155,15 @@ def batch_of_row(n: int, batches: int, row: int) -> int:
 
 
 def check_batches(n, batches) -> int:
-    """The number m of batches, refused unless every batch has a row and m² fits 32 bits."""
+    """The number m of batches, refused unless every batch has a row and m² fits 32 bits.
+
+    Random orders are refused by name: nothing here is proved for them.
+    """
+    if isinstance(batches, str) and batches in _RANDOM_ORDERS:
+        raise CertificateRefused(
+            f"batches = {batches!r} draws batches at random, and no certificate covers that: "
+            f"{_RANDOM_ORDERS[batches]}; give a number of batches, which take turns."
+        )
     most = min(int(checks.count("n", n)), 46_340)
     return checks.whole("batches", batches, least=1, most=most)
 

@@ -352,3 +352,37 @@ def test_a_request_that_left_the_row_alone_brought_nothing_in():
         _, transcript = drive([dd.replacement([3], held), null([3])])
     with pytest.raises(CertificateRefused, match="row 3"):
         PLAN.certify(transcript, request=2, row=3, first_inserted=1)
+
+
+# --- plans with batches and without ---------------------------------------------------------------
+
+
+def test_a_history_with_batches_is_certified_by_no_other_plan():
+    """The same settings but for the number of batches: neither certifies what the other did."""
+    plans = {m: dataclasses.replace(PLAN, batches=m) for m in (1, 5)}
+    lives = {
+        m: drive([null([3])], mechanism=dd.noisy_gd.mechanism(PROBLEM, plan))
+        for m, plan in plans.items()
+    }
+    for batches, other in ((1, 5), (5, 1)):
+        state, transcript = lives[batches]
+        assert plans[batches].certify(transcript, request=1, row=3).row == 3
+        with pytest.raises(CertificateRefused, match="plan"):
+            plans[other].certify(transcript, request=1, row=3)
+        mechanism = dd.noisy_gd.mechanism(PROBLEM, plans[other])
+        with pytest.raises(InputError, match="another plan"):
+            dd.resume(jax.random.key(1), mechanism, lambda *_: null([4]), state, num_requests=1)
+        # The mechanism itself, without a driver.
+        with pytest.raises(InputError, match="batches"):
+            mechanism.delete(jax.random.key(1), rows(), null([4]), rows(), state.params)
+
+
+def test_the_number_for_a_row_is_that_of_its_batch():
+    """Only a transcript knows the row; a promise is for every row."""
+    plan = dataclasses.replace(PLAN, batches=5)
+    _, transcript = drive([null([3])], mechanism=dd.noisy_gd.mechanism(PROBLEM, plan))
+    found = plan.certify(transcript, request=1, row=3, records=1)
+    batch = dd.guarantees.schedules.batch_of_row(N, 5, 3)
+    whole_life = dd.plans.settings.stream(plan)
+    assert found.eps_dd_request == whole_life.deletion_at(1, batch=batch)
+    assert found.eps_dd_request < plan.certificate().eps_dd_request <= plan.certificate().eps_dd

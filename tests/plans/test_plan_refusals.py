@@ -87,6 +87,10 @@ REFUSED = {
         "noise_variance",
     ),
     "a target below what the noise allows": (lambda: convex(target_risk=1e-6), "target"),
+    "batches in a shuffled order": (lambda: convex(batches="shuffled"), "shuffle"),
+    "batches drawn independently": (lambda: convex(batches="iid"), "number of full batches"),
+    "Poisson batches": (lambda: convex(batches="poisson"), "contract"),
+    "a plan altered to random batches": (lambda: altered(batches="iid"), "random"),
     "(ε, δ) for the paper's accountant": (
         lambda: convex(order=None, delta=1e-5, accountant="paper"),
         "accountant",
