@@ -306,7 +306,7 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
         if isinstance(state, AtBatch) != (batches > 1):
             raise InputError(
                 f"the state is of a mechanism {'without' if batches > 1 else 'with'} batches, but "
-                f"the plan has batches = {batches}; continue with the plan that it was learned with."
+                f"the plan has batches = {batches}; continue with the plan that learned it."
             )
         model, batch = (state, jnp.int32(0)) if batches == 1 else state
         _check_planned(plan, before, model)
