@@ -235,7 +235,8 @@ def sum_over_chunks(
     total = one_chunk(*(cut(chunks * row_chunk, rest) if rest else cut(0, row_chunk)))
     if chunks + bool(rest) <= 1:
         return total
-    return jax.lax.scan(add, total, jnp.arange(0 if rest else 1, chunks))[0]
+    numbers = jnp.arange(0 if rest else 1, chunks, dtype=jnp.int32)
+    return jax.lax.scan(add, total, numbers)[0]
 
 
 def _cut(rows: PyTree, first: Array | int, count: int) -> PyTree:

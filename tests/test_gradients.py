@@ -273,3 +273,61 @@ def test_a_sum_of_another_shape_than_the_model_is_refused():
     )
     with pytest.raises(AssertionError):
         gradients.clipped_sum(wrong, case.loss.template(rows), rows)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def edited_forms(rows, edit):
+    """Edited rows in every form of a database, each beside its plain rows."""
+    plain = dd.apply_edit(rows, edit)
+    repeated = jax.tree.map(lambda leaf: jnp.concatenate([leaf[:20], leaf[:20], leaf[40:]]), rows)
+    counted = databases.compress(repeated)
+    return {
+        "plain": (plain, plain),
+        "overlay": (databases.overlay(rows, 4).write(edit), plain),
+        "counted": (counted, repeated),
+        "overlay of counted": (
+            databases.overlay(counted, 4).write(edit),
+            dd.apply_edit(repeated, edit),
+        ),
+    }
+
+
+FORMS = ("plain", "overlay", "counted", "overlay of counted")
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("softmax", "overlay"), ("network", "overlay"), *(("logistic-intercept", f) for f in FORMS)],
+)
+def test_a_batch_is_the_database_of_its_rows(x64, name, form):
+    """Batches of two sizes, in chunks that do not divide them, for one model and for a stack."""
+    loss, rows, params = catalogue_case(name, jnp.float64)
+    n, batches = len(jax.tree.leaves(rows)[0]), 7
+    edit = dd.replacement([3, n - 1], jax.tree.map(lambda leaf: leaf[5:7], rows))
+    database, plain = edited_forms(rows, edit)[form]
+    problem = dd.Problem(loss, 0.1, CLIP, row_chunk=8)
+    models = stack_of(params)
+
+    @jax.jit
+    def found(batch):
+        of_batch = erm.gradient_of(problem, database, batches)
+        return of_batch(params, batch), jax.vmap(of_batch, in_axes=(0, None))(models, batch)
+
+    sizes = set()
+    for batch in (0, 3, batches - 1):
+        cut = slice(batch * n // batches, (batch + 1) * n // batches)
+        sizes.add(cut.stop - cut.start)
+        own = jax.tree.map(lambda leaf, cut=cut: leaf[cut], plain)
+        one, many = found(jnp.int32(batch))
+        assert relative_error(many, one_by_one(problem, models, own)) <= 1e-12
+        assert relative_error(one, jax.tree.map(lambda leaf: leaf[0], many)) <= 1e-12
+    assert len(sizes) == 2
+
+
+def test_batches_without_rows_are_refused():
+    problem, database = dd.Problem(dd.losses.logistic(), 0.1), signed(5, 2)
+    for batches in (0, 6, 2.5):
+        with pytest.raises(dd.InputError, match="batches"):
+            erm.gradient_of(problem, database, batches)

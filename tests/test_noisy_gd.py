@@ -274,11 +274,93 @@ def test_a_sweep_traces_each_function_once(setting):
     assert len(ends) == 10
 
 
+# --- batches and steps that vary ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batches", [7, 60])
+def test_batches_take_turns(setting, batches):
+    """By hand, step by step, also with steps that vary and a traced number of steps."""
+    problem, params, database = setting
+    key, steps = jax.random.key(3), 9
+    eta, noise = np.linspace(0.5, 0.1, steps), np.linspace(1e-2, 3e-2, steps)
+    numbers = {"step_size": eta, "noise_variance": noise}
+    cycle = {"batches": batches, "first_batch": 5}
+    expected = params
+    for k in range(steps):
+        batch = (5 + k) % batches
+        rows = slice(batch * 60 // batches, (batch + 1) * 60 // batches)
+        own = jax.tree.map(lambda leaf, rows=rows: leaf[rows], database)
+        step_key = noisy_gd.step_key(jax.random.clone(key), k)
+        expected = noisy_gd.step(step_key, expected, own, problem, eta[k], noise[k])
+    run = functools.partial(noisy_gd.run, **numbers, **cycle)
+    found = run(jax.random.clone(key), params, database, problem, num_steps=steps)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    traced = jax.jit(lambda count: run(key, params, database, problem, num_steps=count))(steps)
+    np.testing.assert_allclose(traced, expected, rtol=1e-5)
+    path = noisy_gd.trajectory(
+        jax.random.clone(key), params, database, problem, num_steps=steps, **numbers, **cycle
+    )
+    np.testing.assert_allclose(path[-1], expected, rtol=1e-5)
+
+
+def test_a_request_goes_on_with_the_batch_that_comes_next(setting):
+    """Through learning and requests, in the scan and in the host loop, saved by nobody."""
+    problem, _, database = setting
+    schedule = Schedule(0.5, 1e-2, 0.1, 4, 3, batches=7)
+    curator = noisy_gd.mechanism(problem, schedule)
+    edits = [dd.deletion(problem.loss, database, [row]) for row in (1, 30, 59)]
+    requester = fixed_stream(stack_edits(edits))
+    state, transcript = dd.interact(jax.random.key(4), curator, requester, database, num_requests=3)
+    assert int(state.params.batch) == (4 + 3 * 3) % 7
+    np.testing.assert_array_equal(transcript.releases[-1], state.params.model)
+    _, seen = dd.drive(
+        jax.random.key(4), curator, lambda i, _: edits[i - 1], database, num_requests=3
+    )
+    np.testing.assert_allclose(seen.releases, transcript.releases, rtol=1e-5)
+    overlaid = dd.interact(
+        jax.random.key(4), curator, requester, database, num_requests=3, overlay=True
+    )[1]
+    np.testing.assert_allclose(overlaid.releases, transcript.releases, rtol=1e-5)
+    # By hand, from the learned model: request 1 begins with batch 4.
+    key = jax.random.key(9)
+    learned = curator.learn(jax.random.clone(key), database)
+    assert int(learned.batch) == 4
+    after = dd.apply_edit(database, edits[0])
+    served = curator.delete(jax.random.clone(key), database, edits[0], after, learned)
+    numbers = {"step_size": 0.5, "noise_variance": 1e-2, "num_steps": 3, "batches": 7}
+    by_hand = noisy_gd.run(key, learned.model, after, problem, first_batch=4, **numbers)
+    np.testing.assert_allclose(served.model, by_hand, rtol=1e-6)
+
+
+def test_steps_of_another_number_are_refused(setting):
+    problem, params, database = setting
+    with pytest.raises(dd.InputError, match="step_size"):
+        noisy_gd.run(
+            jax.random.key(0),
+            params,
+            database,
+            problem,
+            step_size=np.ones(3),
+            noise_variance=1.0,
+            num_steps=4,
+        )
+
+
+def test_rows_split_over_devices_have_no_batches(setting):
+    problem, _, database = setting
+    curator = noisy_gd.mechanism(problem, Schedule(0.5, 1e-2, 0.1, 4, 3, batches=3))
+    requester = fixed_stream(stack_edits([dd.deletion(problem.loss, database, [1])]))
+    mesh = dd.sharding.make_mesh(data=1)
+    with pytest.raises(dd.InputError, match="batches"):
+        dd.interact(jax.random.key(0), curator, requester, database, num_requests=1, mesh=mesh)
+
+
 # --- Exact laws: learn, then 20 edits, 20,000 seeds -----------------------------------------------
 
 SEEDS, REQUESTS, DIM, N = 20_000, 20, 3, 8
 CHUNK = SEEDS // 2
 TRUE = Schedule(0.4, 0.02, 0.5, 4, 2)
+IN_TURN = TRUE._replace(batches=3)  # of 2, 3 and 3 rows; requests begin with batch 1, 0, 2, …
 L2 = 0.5
 
 
@@ -306,12 +388,25 @@ def ridge_case():
 
     def phase(rows, steps):
         a, y = np.asarray(rows.features, np.float64), np.asarray(rows.label, np.float64)
-        return a.T @ a / N + L2 * np.eye(DIM), a.T @ y / N, steps
+        return a.T @ a / len(y) + L2 * np.eye(DIM), a.T @ y / len(y), steps
 
     return dd.losses.squared(label_bound=1.0), database, edits, phase
 
 
 CASES = {"linear": linear_case, "label ridge": ridge_case}
+
+
+def batch_law(name):
+    """The law with batches: a phase for every step, on the rows of its batch."""
+    _, database, edits, phase = CASES[name]()
+    phases, batch = [], 0
+    for edit, steps in [(None, IN_TURN.learn_steps), *((e, IN_TURN.delete_steps) for e in edits)]:
+        database = database if edit is None else dd.apply_edit(database, edit)
+        for _ in range(steps):
+            rows = slice(batch * N // 3, (batch + 1) * N // 3)
+            phases.append(phase(jax.tree.map(lambda leaf, rows=rows: leaf[rows], database), 1))
+            batch = (batch + 1) % 3
+    return quadratic_law(phases, *IN_TURN[:3], DIM)
 
 
 @functools.cache
@@ -348,13 +443,13 @@ def as_it_is(mechanism):
 
 
 @functools.cache
-def last_release(name, learn_steps, delete_steps, mutate):
+def last_release(name, learn_steps, delete_steps, batches, mutate):
     """One function object per program: schedules that differ in their numbers alone share it."""
     loss, _, edits, _ = CASES[name]()
     requester = fixed_stream(stack_edits(edits))
 
     def run(key, database, numbers):
-        schedule = Schedule(*numbers, learn_steps, delete_steps)
+        schedule = Schedule(*numbers, learn_steps, delete_steps, batches)
         mechanism = mutate(noisy_gd.mechanism(dd.Problem(loss, L2), schedule))
         _, transcript = dd.interact(key, mechanism, requester, database, num_requests=REQUESTS)
         return transcript.releases[-1]
@@ -364,7 +459,7 @@ def last_release(name, learn_steps, delete_steps, mutate):
 
 def samples(name, schedule=TRUE, mutate=as_it_is, seeds=SEEDS):
     numbers = tuple(map(jnp.float32, schedule[:3]))
-    fn = last_release(name, schedule.learn_steps, schedule.delete_steps, mutate)
+    fn = last_release(name, *schedule[3:6], mutate)
     database = CASES[name]()[1]
     return np.asarray(dd.over_seeds(fn, jax.random.key(11), seeds, database, numbers, chunk=CHUNK))
 
@@ -373,6 +468,24 @@ def samples(name, schedule=TRUE, mutate=as_it_is, seeds=SEEDS):
 @pytest.mark.parametrize("name", CASES)
 def test_twenty_thousand_seeds_follow_the_exact_law(name):
     assert p_value(samples(name), expected_law(name)) > 1e-3
+
+
+def restarted(mechanism):
+    """A mutant that begins every request with batch 0."""
+
+    def delete(key, before, edit, after, state):
+        state = state._replace(batch=jnp.zeros_like(state.batch))
+        return mechanism.delete(key, before, edit, after, state)
+
+    return mechanism._replace(delete=delete)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_batches_follow_the_exact_law_and_restarting_them_does_not(name):
+    law = batch_law(name)
+    assert p_value(samples(name, IN_TURN, seeds=CHUNK), law) > 1e-3
+    assert p_value(samples(name, IN_TURN, restarted, CHUNK), law) < 1e-9
 
 
 # The last number is the seeds that show the mutant: half of the test's own are enough for most.

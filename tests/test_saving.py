@@ -133,3 +133,17 @@ def test_saving_again_replaces_the_file_at_once(served, tmp_path, monkeypatch):
     dd.save(path, PLAN, later, transcript, more)
     assert int(dd.load(path, PROBLEM)[1].served) == 3
     assert np.asarray(database.features[9]).tobytes() not in path.read_bytes()
+
+
+def test_the_next_batch_is_saved_too(tmp_path):
+    plan = dd.plan_convex(PROBLEM, n=N, dim=4, order=2, eps_dp=1.0, eps_dd=0.1, batches=7)
+    curator, database = mechanism(PROBLEM, plan), signed(N, 4)
+    respond = deleting(database, 3, 7, 9)
+    key = jax.random.key(0)
+    state, transcript = dd.drive(key, curator, respond, database, num_requests=2)
+    dd.save(tmp_path / "curator.npz", plan, state, transcript)
+    _, loaded, _ = dd.load(tmp_path / "curator.npz", PROBLEM)
+    assert int(loaded.params.batch) == (plan.learn_steps + 2 * plan.delete_steps) % 7
+    one = dd.resume(jax.random.key(1), curator, respond, state, num_requests=1)[0]
+    other = dd.resume(jax.random.key(1), curator, respond, loaded, num_requests=1)[0]
+    np.testing.assert_array_equal(one.params.model, other.params.model)
