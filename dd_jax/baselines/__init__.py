@@ -24,6 +24,7 @@ from dd_jax.baselines import (
     retraining,
     sekhari,
     sisa,
+    sufficient_statistics,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "retraining",
     "sekhari",
     "sisa",
+    "sufficient_statistics",
 ]

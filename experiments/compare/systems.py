@@ -33,6 +33,7 @@ from dd_jax.baselines import (
     retraining,
     sekhari,
     sisa,
+    sufficient_statistics,
 )
 from dd_jax.baselines.base import Constants, Guarantee, System, linear_labels
 from dd_jax.baselines.perturbed_gd import Form
@@ -234,6 +235,28 @@ def make_pnsgd(scene: Scene) -> Contestant:
     return Contestant(system, LINEAR, setting, unlearning(system.guarantee, lasting=True))
 
 
+SQUARED = {"excess_risk": "it minimises squared error, not the logistic loss"}
+
+
+def make_sufficient_statistics(scene: Scene) -> Contestant:
+    """Ridge regression on the labels, each release as private as one of Noisy-GD's plan.
+
+    A deleted record leaves nothing: what an adaptive requester knows of it, it saw in one release.
+    """
+    problem = dd.Problem(dd.losses.squared(label_bound=1.0), scene.config.l2)
+    made = sufficient_statistics.calibrate(
+        problem,
+        n=scene.n,
+        dim=scene.dim,
+        epsilon=scene.config.epsilon_private,
+        delta=scene.config.delta,
+    )
+    seen = float(inference.advantage_gdp(made.mu))
+    setting = f"v_M = {made.matrix_variance:.3g}, v_v = {made.vector_variance:.3g}"
+    system = sufficient_statistics.system(problem, made)
+    return Contestant(system, LINEAR, setting, (0.0, 0.0, seen), SQUARED)
+
+
 # --- exact unlearning, for requests fixed in advance ----------------------------------------------
 
 
@@ -413,6 +436,7 @@ CONTESTANTS: dict[str, Callable[[Scene], Contestant]] = {
     "langevin-optimal": partial(make_langevin, accountant="optimal"),
     "pnsgd": make_pnsgd,
     "noisy-fine-tuning": make_noisy_fine_tuning,
+    "sufficient-statistics": make_sufficient_statistics,
 }
 """Every system of the comparison, by its name on the command line."""
 

@@ -29,6 +29,7 @@ from dd_jax.baselines import (
     retraining,
     sekhari,
     sisa,
+    sufficient_statistics,
 )
 from dd_jax.baselines.base import Constants, System
 from dd_jax.plans.arithmetic import publication_grid
@@ -286,7 +287,27 @@ def padded() -> System:
     return sisa.system(training, 5)
 
 
+RIDGE = dd.Problem(dd.losses.squared(label_bound=1.0), l2=0.2)
+
+
+@functools.cache
+def summed() -> System:
+    """Little noise, so that few seeds tell a stale record from a fresh one."""
+    claim = {"n": N, "dim": DIM, "epsilon": 20.0, "delta": 1e-2}
+    return sufficient_statistics.system(RIDGE, sufficient_statistics.calibrate(RIDGE, **claim))
+
+
 SYSTEMS: dict[str, Entry] = {
+    "sufficient-statistics": Entry(
+        summed,
+        DATABASE,
+        PAIRS,
+        learn_gradients=N,
+        delete_gradients=4,
+        newton=(4, 1),
+        learns_newton=True,
+        exact=True,
+    ),
     "certified-removal": removal_entry(),
     "sekhari": sekhari_entry(),
     "projective-residual": Entry(

@@ -130,6 +130,7 @@ def test_certified_advantages_by_hand(scene):
         "noisy-gd": (quiet, quiet, adaptive),
         "langevin-optimal": (quiet, quiet, adaptive),
         "retraining": (0, 0, again),
+        "sufficient-statistics": (0, 0, again),
         "sisa": (0, 0, None),
     }.items():
         assert bounds(systems.CONTESTANTS[name](scene)) == pytest.approx(expected), name
