@@ -72,6 +72,7 @@ class Made:
         image: a picture as a data URL. inches: how wide it was drawn.
         files: label → file beside the page.
         tables: tables below the figure. certificate: what it runs under.
+        headline: a sentence for the first lines of the page.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Made:
     files: dict[str, str] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     certificate: Certificate | None = None
+    headline: str | None = None
 
 
 class ClaimRow(NamedTuple):

@@ -172,6 +172,7 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         files=named,
         tables=tuple(module.tables(config, kept.arrays)),
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,
+        headline=module.headline(config, kept.arrays) if hasattr(module, "headline") else None,
     )
 
 

@@ -13,6 +13,7 @@ A module of this package has
     tables(config, results)      this run's numbers in `page.Table`s, and a verdict wherever the
                                  program decides something
     certificate(config)          optional: the `dd.Certificate` that the figure runs under
+    headline(config, results)    optional: this run's number for the first lines of the page
 
 so that a figure can be drawn anew from its saved arrays, without computing. A table whose columns
 include certified, exact, audited and verdict gives the page's cards of claims about this library.
@@ -27,6 +28,8 @@ from dd_jax.errors import InputError
 # In the order of the page.
 NAMES = (
     "two_phase",
+    "schedules",
+    "pooling",
     "steps_needed",
     "savings",
     "risk_stream",

@@ -255,3 +255,13 @@ def test_time_left_is_what_an_earlier_run_took(expected, events, left):
             now[0] += event
     assert schedule.left() == left
     assert report.clock(3661) == "1:01:01"
+
+
+def test_a_headline_is_in_the_first_lines_of_the_page(monkeypatch, tmp_path):
+    found = fake.figure("one", headline=lambda config, results: f"{len(results['value'])} <points>")
+    fake.install(monkeypatch, found, fake.figure("two"))
+    text = fake.write(tmp_path).path.read_text(encoding="utf-8")
+    top = text.split("</header>")[0]
+    assert "4 &lt;points&gt;" in top
+    assert 'href="#one"' in top
+    assert 'href="#two"' not in top
