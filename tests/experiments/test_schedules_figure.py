@@ -56,7 +56,7 @@ def test_what_is_run_is_what_the_tables_say(results):
 
 # --- the blocks -----------------------------------------------------------------------------------
 
-BLOCKS = pooling.Config(uses=9)
+BLOCKS = pooling.FULL
 
 
 def test_the_picture_is_a_solution_of_the_accountants_problem():
