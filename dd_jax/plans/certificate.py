@@ -161,7 +161,7 @@ def certificate_fields(plan: Settings, question: Question, reduction: str) -> di
         basis="promise" if question.row is None else "transcript",
         claim=_claim(plan, question, reported),
         comparator=_comparator(plan, question),
-        comparator_null=_comparator_null(question) if has_null else None,
+        comparator_null=_comparator_null(plan, question) if has_null else None,
         observer=_observer(question),
         order=plan.order,
         advantage_bound=numbers.advantage_bound,
@@ -259,23 +259,32 @@ def _comparator(plan: Settings, question: Question) -> str:
     return "the same run on the neighbouring database that never held the record; both ways"
 
 
-def _comparator_null(question: Question) -> str:
+def _comparator_null(plan: Settings, question: Question) -> str:
     """The run in which the row adds nothing, and whether the paper's definition allows it.
 
     `dfn:deletion` asks for a law that is a function of 𝒟_0 ∘ ⟨ind, y⟩, the requester and i. The run
-    in which row ind adds a zero gradient until it is first edited is one, if ind is known: with
-    r = 1 it is the row that request i edits. Among r ≥ 2 rows the law would have to know which of
-    them is meant, and for a record that was inserted later, when; both are variants.
+    in which row ind adds a zero gradient until it is first edited is one, if the requester and i
+    tell ind: with r = 1 and a row that does not depend on releases. Otherwise the law would have to
+    know the row that is meant, among r ≥ 2 or among those that a requester may choose when it has
+    looked; and for a record that was inserted later, when. These are variants. (The linear loss:
+    ⟨1, +L⟩ on (-L, -L) and ⟨2, -L⟩ on (+L, +L) make one database, and the means of the two runs
+    differ by twice what one record moves them, so that no law is nearer to both than the half.)
     """
     law = (
         "the same run in which the row added nothing to any gradient from the record's insertion "
         "to its deletion; both ways"
     )
-    if question.records == 1 and question.first_inserted == 0:
-        return f"{law}; a law as the paper's definition asks for"
-    return (
-        f"{law}; a variant of the paper's definition, as this law knows the row and its insertion"
-    )
+    if plan.edits_per_request > 1 or question.first_inserted > 0:
+        return (
+            f"{law}; a variant of the paper's definition, as this law knows the row and its "
+            f"insertion"
+        )
+    if question.adaptivity > 0:
+        return (
+            f"{law}; a law as the paper's definition asks for if the row did not depend on what "
+            f"the requester saw, else a variant, as this law knows the row"
+        )
+    return f"{law}; a law as the paper's definition asks for"
 
 
 def _observer(question: Question) -> str:

@@ -239,27 +239,36 @@ def batch_options(
 
     Smaller batches make steps cheaper and need more noise. The noise of a model at rest,
     σ²/(λ(1 - ηλ/2)), stands for what it costs in risk: options above 1.25 times that of full
-    batches at the default step size are left out. Unless the step size is given, halves of the
-    default are tried too, which allow smaller batches.
+    batches at the default step size are left out, and so is what has no certificate. Unless the
+    step size is given, halves of the default are tried too, which allow smaller batches.
 
     Args:
         problem, step_size, **asked: as in `plan_convex`.
         expected_requests: how many requests the cost is counted for.
     """
     requests = checks.whole("expected_requests", expected_requests)
+    if asked.get("learn_factors") is not None or asked.get("delete_factors") is not None:
+        raise InputError(
+            "factors are given for a number of steps, which is another one for every number of "
+            "batches; give batches as a number."
+        )
     full = plan_convex(problem, step_size=step_size, **asked)
     steps = [full.step_size / 2**k for k in range(1 if step_size else 1 + _HALVINGS)]
     options = []
     for batches in (m for m in _TRIED if m <= full.n):
         found = []
         for eta in steps:
-            plan = plan_convex(problem, step_size=eta, batches=batches, **asked)
+            try:
+                plan = plan_convex(problem, step_size=eta, batches=batches, **asked)
+            except CertificateRefused:  # more batches than the budgets, or what was given, allow
+                continue
             noise = plan.init_variance / full.init_variance
             if noise <= NOISE_SLACK:
                 cost = plan.learn_gradients + requests * plan.delete_gradients
                 found.append(Option(plan, cost, noise))
-        if found:
-            options.append(min(found, key=lambda option: option.gradients))
+        if not found:  # at any step size, more batches need more noise
+            break
+        options.append(min(found, key=lambda option: option.gradients))
     return options
 
 
