@@ -5,7 +5,7 @@ line: one target, ±R in the two worlds, and ten records that balance to zero. F
 optimal certificate is the exact value and not only a bound, so a mistake that costs even a little
 privacy exceeds it, and the law of every release is a known Gaussian. All settings take the same
 numbers of steps and requests and differ only in traced numbers: the correct curator is compiled
-once for all of them.
+once for all of them, and once more for each number of batches.
 
 A mistake that breaks a guarantee is judged against the certificate. A mistake that only changes the
 law (and may even add noise) is judged against the exact law, because a certificate would hide it.
@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from dd_jax import checks, losses, noisy_gd
 from dd_jax.audit import mutants
@@ -45,24 +45,27 @@ from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
+from dd_jax.guarantees.schedules import batch_of_row, first_row
+from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, check_confidence, proportion, simultaneous
 from dd_jax.noisy_gd import Schedule
 from dd_jax.oracles import linear
 from dd_jax.plans import Certificate, Plan, plan_convex
-from dd_jax.requesters import churn
-from dd_jax.types import Mechanism, replacement
+from dd_jax.plans.certificate import ask
+from dd_jax.types import Edit, Labelled, Mechanism, replacement
 
 ORDER = 2.0
 L2 = 1.0
 CLIP_NORM = 1.0
 LARGEST_RECORD = 3.0
 NUM_RECORDS = 11
-TARGET_ROW = 0
 LEARN_STEPS = 8
 DELETE_STEPS = 2
 NUM_REQUESTS = 6
 CHUNK = 5_000
 LOSS = losses.linear(feature_norm=LARGEST_RECORD)
+# Clipped, it is a Huber loss: the other records pull the model to 0, and so hide its past.
+CURVED_LOSS = losses.squared()
 EXACT_LAW = "gaussian_law"
 MOST_SEEDS = 100_000
 _DELTA = 1e-5
@@ -84,7 +87,8 @@ class Law(NamedTuple):
 class ControlSetting:
     """The linear loss in one dimension: λ = 1, n = 11, q = 2, K_L = 8, K_U = 2, six requests.
 
-    Gradients are clipped at L = 1 and every request blanks the target's row.
+    Gradients are clipped at L = 1. Every request blanks the target's row, or from `deleted_by` on;
+    those before it blank another row.
 
     Attributes:
         rate: ηλ; a step contracts by c = 1 - ηλ.
@@ -93,6 +97,10 @@ class ControlSetting:
         target: R, the target's size; beyond 1 it is clipped.
         random_start: whether learning starts from the plan's Gaussian and not from 0.
         same_record: whether both worlds hold the same record, which makes the setting a null.
+        batches: m. row: the target's, which decides its batch.
+        deleted_by: the first request that blanks the target's row.
+        curved: the clipped squared loss in place of the linear one, with λ = ηλ/(1-ηλ) and so
+            η(λ+β) = 1: a step on records that are not clipped forgets the model it starts from.
     """
 
     rate: float = 0.5
@@ -101,26 +109,42 @@ class ControlSetting:
     target: float = 1.0
     random_start: bool = False
     same_record: bool = False
+    batches: int = 1
+    row: int = 0
+    deleted_by: int = 1
+    curved: bool = False
 
     def __str__(self):
         worlds = "the same record twice" if self.same_record else f"±{self.target:g}"
         start = ", random start" if self.random_start else ""
+        if self.batches > 1:
+            start += f", {self.batches} batches, row {self.row}"
+        if self.deleted_by > 1:
+            start += f", deleted by request {self.deleted_by}"
         seen = ", ".join(f"φ_{release}" for release in self.seen)
         if len(self.seen) > 2:
             seen = f"φ_{self.seen[0]} … φ_{self.seen[-1]}"
         return f"{worlds}, ηλ = {self.rate:g}, ε_dp = {self.eps_dp:g}{start}, sees {seen}"
 
+    @property
+    def problem(self) -> Problem:
+        """What is learned."""
+        if self.curved:
+            return Problem(CURVED_LOSS, self.rate / (1 - self.rate), CLIP_NORM)
+        return Problem(LOSS, L2, CLIP_NORM)
+
     @functools.cached_property
     def plan(self) -> Plan:
         """The optimal plan for ε_dp, with the setting's steps and start."""
         made = plan_convex(
-            Problem(LOSS, L2, CLIP_NORM),
+            self.problem,
             n=NUM_RECORDS,
             dim=1,
             order=ORDER,
             eps_dp=self.eps_dp,
             eps_dd=self.eps_dp,
-            step_size=self.rate / L2,
+            step_size=self.rate / self.problem.l2,
+            batches=self.batches,
         )
         return replace(
             made,
@@ -130,18 +154,31 @@ class ControlSetting:
         )
 
     def certificate(self) -> Certificate:
-        """What the plan guarantees for a record that request 1 deletes."""
-        return self.plan.certificate(request=1)
+        """What the plan guarantees once the target's row was deleted: by batch, as `certify`."""
+        return self.plan.answer(ask(self.plan, request=self.deleted_by, row=self.row))
+
+    def gaps(self, release: int) -> np.ndarray:
+        """How far the target moves the mean gradient in every step before a release: 2L/b or 0."""
+        steps = np.arange(LEARN_STEPS + release * DELETE_STEPS)
+        here = batch_of_row(NUM_RECORDS, self.batches, self.row)
+        first, end = (first_row(NUM_RECORDS, self.batches, batch) for batch in (here, here + 1))
+        present = steps < LEARN_STEPS + (self.deleted_by - 1) * DELETE_STEPS
+        return 2 * CLIP_NORM / (end - first) * (present & (steps % self.batches == here))
 
     def law(self) -> Law:
-        """The exact law of the only release seen (`dd_jax.oracles.linear`)."""
+        """The exact law of the only release seen, linear loss (`dd_jax.oracles.linear`)."""
         (release,) = self.seen
-        plan, after = self.plan, release * DELETE_STEPS
-        shift = linear.mean_shift(CLIP_NORM, L2, plan.n, plan.step_size, LEARN_STEPS, after)
+        plan, gaps = self.plan, self.gaps(release)
         variance = linear.variance(
-            L2, plan.noise_variance, plan.step_size, LEARN_STEPS + after, plan.init_variance
+            L2, plan.noise_variance, plan.step_size, len(gaps), plan.init_variance
         )
-        return Law(0.0 if self.same_record else float(shift), float(variance))
+        start = {"init_variance": plan.init_variance}
+        # Of order 2 it is Δ²/Var.
+        divergence = linear.renyi_of_steps(
+            2.0, L2, gaps, plan.noise_variance, plan.step_size, **start
+        )
+        shift = 0.0 if self.same_record else math.sqrt(divergence * variance)
+        return Law(shift, float(variance))
 
     def sample(
         self,
@@ -152,30 +189,44 @@ class ControlSetting:
         mesh: Mesh | None = None,
     ) -> Pair:
         """The releases seen in both worlds, (seeds, releases), for a curator."""
-        # The target and ten records that balance; the neighbour has the target's other value.
-        others = np.tile([1.0, -1.0], (NUM_RECORDS - 1) // 2)
-        database = jnp.asarray(np.append(self.target, others)[:, None], jnp.float32)
-        other = self.target if self.same_record else -self.target
-        neighbour = replacement([TARGET_ROW], jnp.full((1, 1), other, jnp.float32))
+        # The target and ten records that balance, within batches by being null or 0; the neighbour
+        # has the target's other value.
+        others = np.tile([1.0, -1.0], 5) if self.batches == 1 else np.zeros(NUM_RECORDS - 1)
+        database = self._records(np.insert(others, self.row, self.target))
+        other = self._records([self.target if self.same_record else -self.target])
         numbers = tuple(jnp.float32(number) for number in Schedule.of(self.plan)[:3])
+        places = (jnp.int32(self.row), jnp.int32(self.deleted_by))
         # Whole chunks, so that nothing is compiled again for another number of seeds.
         padded = CHUNK * math.ceil(seeds / CHUNK)
-        worlds = (database, neighbour)
-        pair = two_worlds(_run(make), key, padded, *worlds, numbers, chunk=CHUNK, mesh=mesh)
+        run = _run(make, self.problem, self.batches)
+        worlds = (database, replacement([self.row], other))
+        pair = two_worlds(run, key, padded, *worlds, numbers, places, chunk=CHUNK, mesh=mesh)
         return Pair(*(arm[:seeds, list(self.seen)] for arm in pair))
+
+    def _records(self, values) -> PyTree:
+        """Records on the line: their features, or their labels where the loss is curved."""
+        values = jnp.asarray(values, jnp.float32)
+        return Labelled(jnp.ones((len(values), 1)), values) if self.curved else values[:, None]
 
 
 @functools.cache
-def _run(make: Maker) -> Callable:
+def _run(make: Maker, problem: Problem, batches: int) -> Callable:
     """One function object per curator, so that each is compiled once for all settings."""
 
-    def run(key, database, numbers):
-        step_size, noise_variance, init_variance = numbers
-        schedule = Schedule(step_size, noise_variance, init_variance, LEARN_STEPS, DELETE_STEPS)
-        mechanism = make(Problem(LOSS, L2, CLIP_NORM), schedule)
-        blanks = churn(TARGET_ROW, jnp.zeros((1, 1), jnp.float32))
+    def run(key, database, numbers, places):
+        steps = {"learn_steps": LEARN_STEPS, "delete_steps": DELETE_STEPS, "batches": batches}
+        mechanism = make(problem, Schedule(*numbers, **steps))
+        row, deleted_by = places
+        null = losses.null_records(problem.loss, database, 1)
+
+        def blank(key, memory, observation):
+            del key
+            rows = jnp.where(observation.request < deleted_by, (row + 1) % NUM_RECORDS, row)
+            return memory, Edit(rows[None], null)
+
         every = tuple(range(NUM_REQUESTS + 1))
-        stage = Stage(mechanism, blanks, database, TARGET_ROW, 1, NUM_REQUESTS, kept=every)
+        requester = Requester(lambda key: (), blank)
+        stage = Stage(mechanism, requester, database, row, deleted_by, NUM_REQUESTS, kept=every)
         return one_run(key, stage, lambda view: view.releases[:, 0])
 
     return run
@@ -255,6 +306,18 @@ def _converted_without_order(setting: ControlSetting) -> NumericClaim:
 def _divided_by_order(setting: ControlSetting) -> NumericClaim:
     """R_q ≤ ε/q: the slope ρ of a linear claim R_q ≤ qρ, printed as its ε."""
     return RenyiClaim(ORDER, setting.eps_dp / ORDER, name="privacy of one release")
+
+
+def _one_block(setting: ControlSetting) -> NumericClaim:
+    """The learned model's number without pooling: all noise hides all of the shift.
+
+    It is the exact value for the linear loss, whose maps all contract by 1 - ηλ alike.
+    """
+    plan = setting.plan
+    numbers = (plan.problem.l2, setting.gaps(0), plan.noise_variance, plan.step_size)
+    divergence = float(linear.renyi_of_steps(ORDER, *numbers))
+    mu = float(renyi.gdp_from_linear_renyi(ORDER, divergence))
+    return RenyiClaim(ORDER, divergence, mu=mu, name="privacy of one release")
 
 
 _SEQUENCE = tuple(range(1, NUM_REQUESTS + 1))
@@ -377,17 +440,74 @@ _MUTANTS = (
         _privacy,
         mutant_claim=_divided_by_order,
     ),
+    Control(
+        "batches that were not planned",
+        "three batches take turns, with the noise of full passes",
+        ControlSetting(row=3, seen=(0,)),
+        "gaussian_mu",
+        20_000,
+        _privacy,
+        mutants.unplanned_batches,
+    ),
+    Control(
+        "gap of all rows",
+        "σ² is calibrated to 2L/n where replacing a record moves a batch's mean by 2L/b",
+        ControlSetting(row=3, seen=(0,), batches=3),
+        "renyi_binary",
+        5_000,
+        _privacy,
+        mutants.gap_of_all_rows,
+    ),
+    Control(
+        "batches restarted",
+        "every request begins with the first batch",
+        ControlSetting(eps_dp=16.0, seen=(NUM_REQUESTS,), batches=3, deleted_by=NUM_REQUESTS),
+        "gaussian_mu",
+        20_000,
+        _deletion,
+        mutants.batches_restarted,
+    ),
+    Control(
+        "batch of the deleted row skipped",
+        "steps on the batch of the deleted row are left out",
+        ControlSetting(eps_dp=16.0, batches=3),
+        "gaussian_mu",
+        20_000,
+        _deletion,
+        mutants.batch_skipped,
+    ),
+    Control(
+        "independent batches",
+        "every step draws its batch at random",
+        ControlSetting(eps_dp=16.0, seen=(3,), batches=3, deleted_by=3),
+        "gaussian_mu",
+        20_000,
+        _deletion,
+        mutants.independent_batches,
+    ),
+    Control(
+        "pooling left out",
+        "noise from before a record's only use is counted, though other records undo it",
+        ControlSetting(
+            rate=0.1, eps_dp=16.0, seen=(0,), target=3.0, batches=11, row=7, curved=True
+        ),
+        "gaussian_mu",
+        5_000,
+        _privacy,
+        mutant_claim=_one_block,
+    ),
 )
 
 _NULLS = tuple(
     Control(
-        f"null, {gate}",
+        f"null{' with batches' if batches > 1 else ''}, {gate}",
         "nothing: both worlds hold the same record, and no difference is claimed",
-        ControlSetting(same_record=True),
+        ControlSetting(same_record=True, batches=batches),
         gate,
         10_000,
         claim,
     )
+    for batches in (1, 3)
     for gate, claim in {
         "gaussian_mu": lambda setting: GaussianClaim(0.0),
         "advantage": lambda setting: AdvantageClaim(0.0),
@@ -400,7 +520,7 @@ _NULLS = tuple(
 )
 
 CONTROLS: dict[str, Control] = {control.name: control for control in (*_MUTANTS, *_NULLS)}
-"""Every control by name: the mutants first, then one null per gate."""
+"""Every control by name: the mutants first, then the nulls of every gate."""
 
 
 # --- run and judge ------------------------------------------------------------------------------

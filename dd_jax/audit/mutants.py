@@ -14,8 +14,10 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import noisy_gd
 from dd_jax.erm import Problem
+from dd_jax.guarantees.schedules import first_row
+from dd_jax.keys import tagged
 from dd_jax.noisy_gd import Schedule
-from dd_jax.types import Mechanism
+from dd_jax.types import Mechanism, num_records
 
 # A problem must have λ > 0; this value is too small to change any model.
 _NO_REGULARISER = float(np.finfo(np.float32).tiny)
@@ -156,6 +158,70 @@ def secret_state(problem: Problem, schedule: Schedule) -> Mechanism:
     return quiet._replace(publish=publish)
 
 
+# --- batches --------------------------------------------------------------------------------------
+
+
+def unplanned_batches(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Goes through three batches, with the noise that was planned for full passes."""
+    return noisy_gd.mechanism(problem, schedule._replace(batches=3))
+
+
+def gap_of_all_rows(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Calibrated to the sensitivity 2L/n, where replacing a record moves a batch's mean by 2L/b."""
+    less = schedule._replace(noise_variance=schedule.noise_variance / schedule.batches**2)
+    return noisy_gd.mechanism(problem, less)
+
+
+def batches_restarted(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Begins every request with the first batch, so that the first ones are used more often."""
+    correct = noisy_gd.mechanism(problem, schedule)
+
+    def delete(key, before, edit, after, state):
+        first = state._replace(batch=jnp.zeros_like(state.batch))
+        return correct.delete(key, before, edit, after, first)
+
+    return correct._replace(delete=delete)
+
+
+def batch_skipped(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Leaves out the steps on the batch of the deleted row, as if an empty row needed none."""
+
+    def delete(key, before, edit, after, state):
+        model, batch = state
+        ends = first_row(num_records(after), schedule.batches, np.arange(1, schedule.batches))
+        gone = jnp.sum(ends <= edit.index[0])
+        for k in range(schedule.delete_steps):
+            moved = _run(key, model, after, 1, problem, schedule, first_step=k, first_batch=batch)
+            model = jax.tree.map(
+                lambda new, old, skip=batch == gone: jnp.where(skip, old, new), moved, model
+            )
+            batch = (batch + 1) % schedule.batches
+        return noisy_gd.AtBatch(model, batch)
+
+    return noisy_gd.mechanism(problem, schedule)._replace(delete=delete)
+
+
+def independent_batches(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Draws the batch of every step at random, so that one may be used several times in a row."""
+
+    def run(key, params, database, num_steps):
+        # Uniform up to an error of m/2^32, and much faster to compile than randint.
+        bits = jax.random.bits(tagged(key, "batch"), (num_steps,))
+        drawn = (bits % jnp.uint32(schedule.batches)).astype(jnp.int32)
+
+        def body(params, place):
+            k, batch = place
+            where = {"first_step": k, "first_batch": batch}
+            return _run(key, params, database, 1, problem, schedule, **where), None
+
+        return jax.lax.scan(body, params, (jnp.arange(num_steps), drawn))[0]
+
+    return _curator(problem, schedule, run)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
 def _publish_first(key: Array, state: tuple) -> PyTree:
     """The model alone, from a state that also keeps something else."""
     del key
@@ -181,9 +247,10 @@ def _curator(problem: Problem, schedule: Schedule, run) -> Mechanism:
 
 def _start(problem: Problem, schedule: Schedule):
     """`(key, database) -> params`: the Gaussian start of the correct curator."""
-    return noisy_gd.mechanism(problem, schedule._replace(learn_steps=0)).learn
+    return noisy_gd.mechanism(problem, schedule._replace(learn_steps=0, batches=1)).learn
 
 
-def _run(key, params, database, num_steps, problem, schedule) -> PyTree:
+def _run(key, params, database, num_steps, problem, schedule, **place) -> PyTree:
     numbers = {"step_size": schedule.step_size, "noise_variance": schedule.noise_variance}
-    return noisy_gd.run(key, params, database, problem, num_steps=num_steps, **numbers)
+    numbers |= {"num_steps": num_steps, "batches": schedule.batches}
+    return noisy_gd.run(key, params, database, problem, **numbers, **place)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 import dd_jax as dd
 from dd_jax.audit import mutants
@@ -21,7 +22,7 @@ from dd_jax.audit.controls import (
     run_controls,
 )
 from dd_jax.audit.samples import paired
-from dd_jax.guarantees import convex, renyi
+from dd_jax.guarantees import convex, renyi, schedules
 from dd_jax.oracles import linear
 
 MUTANTS = [name for name, control in CONTROLS.items() if not control.is_null]
@@ -186,6 +187,93 @@ def test_a_secret_state_is_averaged_out():
     assert mu_of(control, seen=(1,))[0] == pytest.approx(first, rel=0.05)
     joint = first * np.sqrt(np.sum(decay ** np.arange(6)))
     assert mu_of(control)[0] == pytest.approx(joint, rel=0.05)
+
+
+def test_batches_used_otherwise_than_planned():
+    """Each by the gaps of the steps that it really takes: Δ²/Var of the linear loss."""
+
+    def mu(setting, gaps, noise=1.0):
+        plan = setting.plan
+        numbers = (gaps, noise * plan.noise_variance, plan.step_size)
+        return np.sqrt(linear.renyi_of_steps(2.0, 1.0, *numbers))
+
+    unplanned = CONTROLS["batches that were not planned"]
+    assert mu_of(unplanned)[0] == pytest.approx(
+        mu(unplanned.setting, replace(unplanned.setting, batches=3).gaps(0)), rel=0.05
+    )
+    less = CONTROLS["gap of all rows"]
+    assert mu_of(less)[0] == pytest.approx(mu(less.setting, less.setting.gaps(0), 1 / 9), rel=0.05)
+    # The two steps of a request are on batches 0 and 1, and the record's is batch 0.
+    restarted = CONTROLS["batches restarted"]
+    gaps = restarted.setting.gaps(6)
+    gaps[LEARN_STEPS:] = [gaps[0], 0] * 5 + [0, 0]
+    assert mu_of(restarted)[0] == pytest.approx(mu(restarted.setting, gaps), rel=0.1)
+    # Of the steps 8 and 9, on batches 2 and 0, the second is left out.
+    skipped = CONTROLS["batch of the deleted row skipped"]
+    assert mu_of(skipped)[0] == pytest.approx(
+        mu(skipped.setting, skipped.setting.gaps(1)[:-1]), rel=0.05
+    )
+    for control in (restarted, skipped):
+        setting = control.setting
+        law = setting.law()
+        exact = law.mean_difference**2 / law.variance
+        # The last uses are one block here, so what is certified is the exact value.
+        assert exact == pytest.approx(setting.certificate().eps_dd_request, rel=1e-6)
+        assert setting.certificate().eps_dd_request < setting.plan.certificate().eps_dd_request
+
+
+def patterns(batches, steps):
+    """All ways in which independent draws may use a batch, with their probabilities."""
+    uses = (np.arange(2**steps)[:, None] >> np.arange(steps)) & 1
+    return uses, np.prod(np.where(uses == 1, 1 / batches, 1 - 1 / batches), axis=1)
+
+
+def mixture_densities(uses, weights, shift_of_step, points):
+    """Densities of the two worlds in units of the noise's deviation: mixtures over the uses."""
+    shift = uses @ shift_of_step
+    return [weights @ stats.norm.pdf(points, side * shift[:, None] / 2) for side in (1.0, -1.0)]
+
+
+def test_independent_batches_leave_the_mixture_over_their_uses():
+    control = CONTROLS["independent batches"]
+    setting, plan = control.setting, control.setting.plan
+    present, total = LEARN_STEPS + 2 * DELETE_STEPS, LEARN_STEPS + 3 * DELETE_STEPS
+    spread = linear.variance(1.0, plan.noise_variance, plan.step_size, total)
+    shift = 0.5 ** (total - 1 - np.arange(present)) * plan.step_size * 2 / 3 / np.sqrt(spread)
+    points = np.linspace(-12, 12, 2401)
+    first, second = mixture_densities(*patterns(3, present), shift, points)
+    advantage = np.sum(np.abs(first - second)) * (points[1] - points[0]) / 2
+    truth = 2 * stats.norm.ppf((1 + advantage) / 2)
+    assert truth**2 > 5 * setting.certificate().eps_dd_request
+    pair = setting.sample(jax.random.key(7), SEEDS, control.curator)
+    ones, zeros = (float(np.mean(arm > 0)) for arm in pair)
+    assert ones - zeros == pytest.approx(advantage, abs=4 * np.sqrt(0.5 / SEEDS))
+
+
+def test_the_number_of_full_batches_is_false_for_independent_ones():
+    """Why random orders are refused: R_2 is 15 times what full batches would have."""
+    batches, steps, contraction, gap = 11, 8, 0.5, 8.0
+    weight = contraction ** np.arange(steps)[::-1]
+    deviation = np.sqrt(np.sum(weight**2))
+    points = np.linspace(-20, 20, 8001)
+    first, second = mixture_densities(*patterns(batches, steps), gap * weight / deviation, points)
+    exact = np.log(np.sum(first**2 / second) * (points[1] - points[0]))
+    full = schedules.pooled(contraction, np.full(steps, gap / batches), 1.0).mu_squared
+    assert exact > 15 * full
+
+
+def test_one_block_is_exact_for_the_linear_loss_and_false_for_a_curved_one():
+    control = CONTROLS["pooling left out"]
+    one_block, pooled = control.mutant_statement(), control.correct_statement()
+    estimate, _ = mu_of(control)
+    assert one_block.mu < 0.8 * estimate < estimate < pooled.mu
+    # The linear loss with the same steps and noise.
+    setting = replace(control.setting, curved=False, target=1.0)
+    plan = setting.plan
+    exact = linear.renyi_of_steps(2.0, 1.0, setting.gaps(0), plan.noise_variance, plan.step_size)
+    assert separation(setting.sample(jax.random.key(7), SEEDS)) == pytest.approx(
+        np.sqrt(exact), rel=0.05
+    )
 
 
 # --- the table can fail -------------------------------------------------------------------------
