@@ -124,7 +124,7 @@ def reference_gradient(
     return _regularised(problem, params, total, _rows(database, batches, batch))
 
 
-def _rows(database: PyTree, batches: int, batch=None):
+def _rows(database: PyTree, batches: int, batch: Any = None):
     """The number of rows of a batch, or of the database."""
     n = num_records(database)
     if n % batches == 0:

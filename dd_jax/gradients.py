@@ -96,16 +96,17 @@ def clipped_sums(
         return _checked(_linear_sums(scores, database, clip_norm, row_chunk, precision, batches))
 
     def summed(params, batch=None):
-        if fast is None:
-            how = (clip_norm, row_chunk, precision, batches, batch)
-            return reference_sum(loss, params, database, *how)
-
         def one_chunk(rows, weight):
+            assert fast is not None
             return products.computed(precision, fast, params, rows, clip_norm, weight)
 
         return sum_over_rows(one_chunk, database, row_chunk, batches, batch)
 
-    return _checked(summed)
+    def explicit(params, batch=None):
+        how = (clip_norm, row_chunk, precision, batches, batch)
+        return reference_sum(loss, params, database, *how)
+
+    return _checked(explicit if fast is None else summed)
 
 
 def _checked(summed: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -207,7 +208,7 @@ def sum_over_chunks(
     weight: Any,
     row_chunk: int,
     window: Window | None = None,
-    size: int | None = None,
+    size: int = 0,
 ) -> PyTree:
     """Add up `one_chunk` over consecutive rows; the last, shorter chunk is computed separately.
 

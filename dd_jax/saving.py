@@ -116,7 +116,8 @@ def load(
         database = Labelled(*database) if about["labelled"] else database[0]
         template = jax.eval_shape(problem.loss.template, database)
         if plan.batches > 1:
-            template = AtBatch(template, jax.ShapeDtypeStruct((), jnp.int32))
+            next_batch: Any = jax.ShapeDtypeStruct((), jnp.int32)
+            template = AtBatch(template, next_batch)
         params = jax.tree.unflatten(jax.tree.structure(template), _leaves(arrays, "params"))
         fits = jax.tree.map(
             lambda a, b: a.shape == b.shape and a.dtype == b.dtype, template, params

@@ -8,7 +8,14 @@ from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, flag
 from dd_jax.cli.output import print_json, print_table
 from dd_jax.constants import CatalogueLoss, LossConstants, Precision, ProblemConstants
 from dd_jax.errors import InputError
-from dd_jax.plans import FORMULAS, Certificate, Plan, plan_convex, plan_nonconvex
+from dd_jax.plans import (
+    FORMULAS,
+    Certificate,
+    Plan,
+    batch_options,
+    plan_convex,
+    plan_nonconvex,
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,14 @@ class Config:
     """Step size η; the accountant's own by default."""
     noise_variance: MaybeFloat = None
     """Noise variance σ²; by default the smallest that the budgets allow."""
+    batches: Literal["auto"] | int = 1
+    """Cyclic batches m of consecutive rows, one per step; auto takes the cheapest."""
+    reference: Literal["replaced", "null"] = "replaced"
+    """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
+    expected_requests: int = 100
+    """Requests that --batches auto counts the cost of."""
+    learn_steps: MaybeInt = None
+    """Steps of learning; by default what the risk bound asks for."""
     target_risk: MaybeFloat = None
     """Excess risk that no released model may exceed."""
     protects: Literal["record", "label"] = "record"
@@ -100,16 +115,25 @@ _LOSS_OPTIONS = (
     "output_norm",
 )
 _NEEDED = {"softmax": "num_classes", "bounded_network": "hidden"}
-_SETTINGS = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
-_PROMISED = ("eps_dp", "eps_dd", "eps_dd_adaptive", "advantage_bound", "risk_bound")
+_SETTINGS = (
+    "step_size",
+    "noise_variance",
+    "init_variance",
+    "learn_steps",
+    "delete_steps",
+    "batches",
+)
+_PROMISED = ("eps_dp", "eps_dd", "eps_dd_null", "eps_dd_adaptive", "advantage_bound", "risk_bound")
 # Headings of the table, and what is below them.
 _COLUMNS = {
+    "m": "batches",
     "K_L": "learn_steps",
     "K_U": "delete_steps",
     "σ²": "noise_variance",
     "η": "step_size",
     "eps_dp": "eps_dp",
     "eps_dd": "eps_dd",
+    "null": "eps_dd_null",
     "risk bound": "risk_bound",
 }
 
@@ -128,6 +152,8 @@ def main(config: Config) -> int:
     if config.json:
         print_json(values)
     else:
+        if config.batches == "auto":
+            _show_options(config, problem, certificate.plan)
         _show(config, values, certificate)
     return 0
 
@@ -186,28 +212,29 @@ def _declared(config: Config) -> LossConstants:
     )
 
 
+_COMMON = (
+    "n",
+    "dim",
+    "eps_dp",
+    "eps_dd",
+    "edits_per_request",
+    "step_size",
+    "noise_variance",
+    "dtype",
+)
+
+
 def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
-    common = {
-        "n": config.n,
-        "dim": config.dim,
-        "eps_dp": config.eps_dp,
-        "eps_dd": config.eps_dd,
-        "edits_per_request": config.edits_per_request,
-        "step_size": config.step_size,
-        "noise_variance": config.noise_variance,
-        "dtype": config.dtype,
-    }
+    common: dict[str, Any] = {name: getattr(config, name) for name in _COMMON}
     if not config.nonconvex:
         if not problem.loss.convex:
             raise InputError(f"{problem.loss.name} is not convex; give --nonconvex.")
-        return plan_convex(
-            problem,
-            order=config.order,
-            delta=config.delta,
-            accountant=accountant,  # pyright: ignore[reportArgumentType]
-            target_risk=config.target_risk,
-            protects=config.protects,
-            **common,
+        common |= _convex(config) | {"accountant": accountant}
+        return plan_convex(problem, batches=config.batches, **common)
+    if (config.batches, config.reference, config.learn_steps) != (1, "replaced", None):
+        raise InputError(
+            "--nonconvex takes no --batches, --reference or --learn-steps; drop them, or use a "
+            "convex loss."
         )
     if config.delta is not None or config.target_risk is not None or config.protects == "label":
         raise InputError(
@@ -222,6 +249,14 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
         form=accountant,  # pyright: ignore[reportArgumentType]
         **common,
     )
+
+
+_CONVEX = ("order", "delta", "target_risk", "protects", "reference", "expected_requests")
+
+
+def _convex(config: Config) -> dict[str, Any]:
+    """What only `plan_convex` takes, besides the number of batches."""
+    return {name: getattr(config, name) for name in (*_CONVEX, "learn_steps")}
 
 
 def _certificate(config: Config, problem: ProblemConstants, name: str) -> Certificate:
@@ -251,8 +286,33 @@ def _values(certificate: Certificate, accountants: dict[str, dict]) -> dict[str,
         **{name: getattr(plan, name) for name in (*_SETTINGS, "accountant", "kind")},
         **{name: getattr(certificate, name) for name in names},
         "assumptions": [asdict(assumption) for assumption in certificate.assumptions],
+        "reference": plan.reference,
+        "eps_dd_replaced": certificate.eps_dd,
         "accountants": accountants,
     }
+
+
+def _show_options(config: Config, problem: ProblemConstants, chosen: Plan) -> None:
+    """What each number of batches would cost, and which one was taken."""
+    common: dict[str, Any] = {name: getattr(config, name) for name in _COMMON}
+    options = batch_options(problem, **common, **_convex(config))
+    print_table(
+        f"Batches, for {config.expected_requests} requests: {chosen.batches} cost least",
+        ("m", "η", "noise", "passes to learn", "per request", "passes in all"),
+        [
+            (
+                option.plan.batches,
+                option.plan.step_size,
+                option.noise,
+                option.plan.learn_steps / option.plan.batches,
+                option.plan.delete_steps / option.plan.batches,
+                option.gradients / option.plan.n,
+            )
+            for option in options
+        ],
+    )
+    print("noise: variance of a model at rest, as a multiple of that of full batches; at most 1.25")
+    print()
 
 
 def _show(config: Config, values: dict[str, Any], certificate: Certificate) -> None:

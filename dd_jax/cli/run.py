@@ -67,6 +67,12 @@ class Config:
     """Releases p that the requester may have seen before."""
     accountant: Literal["optimal", "unrelaxed", "paper"] = "optimal"
     """Formulas of the certificate."""
+    batches: int = 1
+    """Cyclic batches m of consecutive rows, one per step; shuffle a file that is sorted."""
+    reference: Literal["replaced", "null"] = "replaced"
+    """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
+    learn_steps: MaybeInt = None
+    """Steps of learning; by default the plan's."""
     seeds: int = 20
     """Independent runs that risk and accuracy are averaged over."""
     seed: MaybeInt = None
@@ -109,6 +115,9 @@ def main(config: Config) -> int:
         order=options.renyi_order(config),
         delta=config.delta,
         accountant=config.accountant,
+        batches=config.batches,
+        reference=config.reference,
+        learn_steps=config.learn_steps,
     )
     if data.caveat and config.json:  # else it is printed above the table
         say(f"WARNING: {data.caveat}.")

@@ -317,7 +317,15 @@ def _measured(served: Served, request: int, rows: list[int]) -> dict[str, Any]:
 
 # --- the whole answer -----------------------------------------------------------------------------
 
-_PLAN = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
+_PLAN = (
+    "step_size",
+    "noise_variance",
+    "init_variance",
+    "learn_steps",
+    "delete_steps",
+    "batches",
+    "reference",
+)
 
 
 def summary(

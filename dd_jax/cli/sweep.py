@@ -13,6 +13,7 @@ from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
 from dd_jax.constants import CatalogueLoss, Precision
 from dd_jax.intervals import check_confidence
 
+Reference = Literal["replaced", "null"]
 Accountant = Literal["optimal", "unrelaxed", "paper", "sharp", "refined", "tuned"]
 
 
@@ -79,6 +80,10 @@ class Config:
     """Noise variance σ²; by default the smallest that the budgets allow."""
     step_size: Floats = ()
     """Step size η; that of the plan by default."""
+    batches: tuple[int, ...] = (1,)
+    """Cyclic batches m of consecutive rows, one per step; each number compiles once more."""
+    reference: tuple[Reference, ...] = ("replaced",)
+    """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
     requests: int = 10
     """Requests that are served."""
     edits_per_request: tuple[int, ...] = (1,)
@@ -122,6 +127,8 @@ _GRID = {
     "accountant": "accountant",
     "noise_variance": "σ²",
     "step_size": "η",
+    "batches": "m",
+    "reference": "reference",
     "edits_per_request": "r",
     "requester": "requester",
     "adaptivity": "p",
@@ -235,6 +242,6 @@ def _legend(config: Config) -> str:
         "risk: mean excess empirical risk of a release on its own database (convex losses); bound:",
         "  what the certificate allows the mean after the deletions; accuracy: held out",
         f"±: Student's t over seeds; all intervals together have confidence {config.confidence:g}",
-        "K_L, K_U: steps to learn (or retrain) and per deletion, n gradients each",
+        "K_L, K_U: steps to learn (or retrain) and per deletion, n/m gradients each",
     )
     return "\n".join(lines)

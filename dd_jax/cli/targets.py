@@ -59,6 +59,8 @@ class Config:
     """K_L, steps of learning."""
     delete_steps: int = 30
     """K_U, steps of one deletion."""
+    batches: int = 1
+    """Cyclic batches m of consecutive rows, one per step; not for rows that devices share."""
     loss: CatalogueLoss = "logistic"
     """A loss of the catalogue."""
     num_classes: int = 10
@@ -171,6 +173,7 @@ def _workload(config: Config):
         requests=config.requests,
         learn_steps=config.learn_steps,
         delete_steps=config.delete_steps,
+        batches=config.batches,
     )
 
 

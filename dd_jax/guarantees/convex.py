@@ -159,7 +159,8 @@ def privacy_optimal(run: Descent, steps):
     Assumes: convex, L-Lipschitz, β-smooth loss; η ≤ 2/(2λ+β).
     Attained by the linear loss from a fixed start. Tightens `thm:chourasia` and `thm:abadi`.
     """
-    return deletion_optimal(run, 0, present=checks.steps("steps", steps))
+    uses = np.ceil(checks.steps("steps", steps) / run.batches)
+    return floats.plain(of_uses(run, uses, 0.0))
 
 
 def privacy_optimal_mu(run: Descent, steps):

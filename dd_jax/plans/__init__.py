@@ -8,10 +8,10 @@ computes its numbers from the plan's settings by `dd_jax.guarantees`, never from
 from dd_jax.guarantees.convex import ACCOUNTANTS
 from dd_jax.plans.certificate import Assumption
 from dd_jax.plans.composition import plan_composition
-from dd_jax.plans.convex import plan_convex
+from dd_jax.plans.convex import batch_options, plan_convex
 from dd_jax.plans.nonconvex import plan_nonconvex
 from dd_jax.plans.plan import Certificate, Plan
-from dd_jax.plans.settings import FORMULAS
+from dd_jax.plans.settings import FORMULAS, Reference
 
 __all__ = [
     "ACCOUNTANTS",
@@ -19,6 +19,8 @@ __all__ = [
     "Assumption",
     "Certificate",
     "Plan",
+    "Reference",
+    "batch_options",
     "plan_composition",
     "plan_convex",
     "plan_nonconvex",

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -116,8 +116,8 @@ def plan_convex(
     checks.choice("reference", reference, get_args(Reference))
     if reference == "null":
         budget_dd = 4 * budget_dd  # half the gap: a quarter of the divergence
-    learn_steps = _given("learn", learn_steps, learn_factors)
-    delete_steps = _given("delete", delete_steps, delete_factors)
+    to_learn: Any = _given("learn", learn_steps, learn_factors)
+    to_delete: Any = _given("delete", delete_steps, delete_factors)
     run = Descent(
         order=order_used,
         lipschitz=conditions.sensitivity(problem, protects),
@@ -130,11 +130,11 @@ def plan_convex(
     )
     if learn_factors is None and delete_factors is None:
         least = least_noise(rules.privacy, run, budget_dp)
-        if delete_steps is not None:
-            least = max(least, least_noise(rules.deletion, run, budget_dd, delete_steps))
+        if to_delete is not None:
+            least = max(least, least_noise(rules.deletion, run, budget_dd, to_delete))
     else:
         factors = (learn_factors, delete_factors)
-        least = _varying_noise(run, budget_dp, budget_dd, learn_steps, delete_steps, *factors)
+        least = _varying_noise(run, budget_dp, budget_dd, to_learn, to_delete, *factors)
     given = least if noise_variance is None else checks.positive("noise_variance", noise_variance)
     if given < least * (1 - 1e-12):
         raise CertificateRefused(
@@ -145,22 +145,22 @@ def plan_convex(
     lipschitz = conditions.risk_lipschitz(problem, protects)
     edited = replace(run, lipschitz=lipschitz, records=edits_per_request)
     if target_risk is not None:
-        _require_plain_steps(run, learn_steps, delete_steps)
-        delete_steps = fewest_steps(rules.deletion, run, budget_dd)
-        delete_steps = max(delete_steps, risks.delete_steps_convex(edited, dim, target_risk))
+        _require_plain_steps(run, to_learn, to_delete)
+        to_delete = fewest_steps(rules.deletion, run, budget_dd)
+        to_delete = max(to_delete, risks.delete_steps_convex(edited, dim, target_risk))
         if noise_variance is None:
-            edited, delete_steps = _fewer_steps(
-                rules.deletion, run, edited, dim, budget_dd, target_risk, delete_steps
+            edited, to_delete = _fewer_steps(
+                rules.deletion, run, edited, dim, budget_dd, target_risk, to_delete
             )
-        learn_steps = risks.learn_steps_convex(edited, dim, target_risk)
-    if delete_steps is None:
-        delete_steps = fewest_steps(rules.deletion, run, budget_dd)
-    if learn_steps is None and accountant == "paper" and math.isclose(run.step_size, own_step):
+        to_learn = risks.learn_steps_convex(edited, dim, target_risk)
+    if to_delete is None:
+        to_delete = fewest_steps(rules.deletion, run, budget_dd)
+    if to_learn is None and accountant == "paper" and math.isclose(run.step_size, own_step):
         numbers = (run.order, run.l2, run.smoothness, run.n)
-        learn_steps = risks.learn_steps_convex_paper(*numbers, dim, budget_dp)
-    elif learn_steps is None:
+        to_learn = risks.learn_steps_convex_paper(*numbers, dim, budget_dp)
+    elif to_learn is None:
         near = (1 + LEARNING_SLACK) * risks.excess_risk_floor(edited, dim)
-        learn_steps = risks.learn_steps_convex(edited, dim, near)
+        to_learn = risks.learn_steps_convex(edited, dim, near)
     chosen = edited.noise_variance
     return Plan(
         problem=problem,
@@ -171,8 +171,8 @@ def plan_convex(
         step_size=run.step_size,
         noise_variance=chosen,
         init_variance=risks.stationary_variance(problem.l2, chosen, run.step_size),
-        learn_steps=max(1, whole("learn_steps", learn_steps)),
-        delete_steps=max(1, whole("delete_steps", delete_steps)),
+        learn_steps=max(1, whole("learn_steps", to_learn)),
+        delete_steps=max(1, whole("delete_steps", to_delete)),
         edits_per_request=edits_per_request,
         kind="convex",
         accountant=accountant,

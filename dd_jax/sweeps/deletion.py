@@ -23,7 +23,7 @@ from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
 from dd_jax.losses import Loss
-from dd_jax.plans import FORMULAS, Certificate, Plan, plan_convex, plan_nonconvex
+from dd_jax.plans import FORMULAS, Certificate, Plan, Reference, plan_convex, plan_nonconvex
 from dd_jax.types import Edit, Labelled, apply_edit
 
 LOSS = losses.logistic
@@ -52,6 +52,8 @@ class Question:
         requester: "in_order" deletes the first records, whatever is released; "largest_loss" is
             adaptive and deletes those with the largest loss under the last model it was shown.
         adaptivity: p, releases that the requester may have seen; the first p are shown.
+        batches: m, cyclic batches of consecutive rows; 1 for full passes.
+        reference: what eps_dd is compared with, the "replaced" record or the "null" record.
     """
 
     data: str
@@ -77,6 +79,8 @@ class Question:
     output_norm: float | None = None
     intercept: bool = False
     precision: Precision = "full"
+    batches: int = 1
+    reference: Reference = "replaced"
 
     @property
     def problem(self) -> Problem:
@@ -107,7 +111,13 @@ class Question:
             "noise_variance": self.noise_variance,
         }
         if convex:
-            return plan_convex(problem, delta=self.delta, accountant=formulas, **common)
+            cycle: dict[str, Any] = {"batches": self.batches, "reference": self.reference}
+            return plan_convex(problem, delta=self.delta, accountant=formulas, **common, **cycle)
+        if self.batches != 1 or self.reference != "replaced":
+            raise InputError(
+                f"{self.loss} is not convex, so it has neither batches nor the null reference; "
+                f"give batches 1 and reference replaced."
+            )
         if self.delta is not None:
             raise InputError(
                 f"{self.loss} is not convex, and its budgets are Rényi divergences; give an order "
@@ -178,10 +188,12 @@ class PlannedRun:
     init_variance: float
     learn_steps: int
     delete_steps: int
+    batches: int
 
 
 _ASKED = tuple(name for name in PlannedRun.__dataclass_fields__ if name in Question.__annotations__)
-TRACED = ("l2", "clip_norm", "adaptivity", *noisy_gd.Schedule._fields)
+_NUMBERS = ("step_size", "noise_variance", "init_variance", "learn_steps", "delete_steps")
+TRACED = ("l2", "clip_norm", "adaptivity", *_NUMBERS)
 
 
 def planned_run(question: Question, plan: Plan) -> PlannedRun:
@@ -189,7 +201,9 @@ def planned_run(question: Question, plan: Plan) -> PlannedRun:
     asked = {name: getattr(question, name) for name in _ASKED}
     if question.requester == "in_order":  # it never looks, so that all p share one run
         asked["adaptivity"] = 0
-    return PlannedRun(**asked | noisy_gd.Schedule.of(plan)._asdict())
+    schedule = noisy_gd.Schedule.of(plan)
+    numbers = {name: getattr(schedule, name) for name in (*_NUMBERS, "batches")}
+    return PlannedRun(**asked | numbers)
 
 
 class Outcome(NamedTuple):
@@ -337,14 +351,14 @@ def _planned(question: Question, seeds: int) -> Answer:
 def check_work(plan: Plan, requests: int, seeds: int) -> None:
     """Refuse a plan whose runs would not end within days."""
     steps = plan.learn_steps + requests * plan.delete_steps
-    work = float(plan.n * plan.dim) * steps * seeds
+    work = plan.n / plan.batches * plan.dim * steps * seeds
     if work > MOST_WORK or max(plan.learn_steps, plan.delete_steps) > _MOST_STEPS:
         # Without convexity the steps grow exponentially as the noise falls, and budgets set it.
         fewer = "l2 or budgets" if plan.kind == "convex" else "noise_variance (σ²) or eps_dd"
         raise InputError(
             f"learning takes {plan.learn_steps:,} steps and a request {plan.delete_steps:,}, each "
-            f"over {plan.n:,} records, too many to run with {seeds} seeds; give a larger {fewer}, "
-            f"or fewer seeds."
+            f"over {plan.n // plan.batches:,} records, too many to run with {seeds} seeds; give a "
+            f"larger {fewer}, or fewer seeds."
         )
 
 

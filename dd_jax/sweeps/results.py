@@ -32,6 +32,8 @@ CERTIFIED = (
     "eps_dp",
     "eps_dd",
     "eps_dd_adaptive",
+    "eps_dd_null",
+    "eps_dd_null_adaptive",
     "advantage_bound",
     "risk_bound_learned",
     "risk_bound_request",

@@ -42,6 +42,7 @@ class Workload:
         seeds: interactions in all.
         requests: deletions that each of them serves.
         learn_steps: K_A. delete_steps: K_Ā.
+        batches: m, cyclic batches of consecutive rows, one per step.
     """
 
     problem: Problem
@@ -51,10 +52,12 @@ class Workload:
     requests: int
     learn_steps: int
     delete_steps: int
+    batches: int = 1
 
     def __post_init__(self):
         for name in ("n", "dim", "requests", "delete_steps"):
             checks.whole(name, getattr(self, name), least=1)
+        checks.whole("batches", self.batches, least=1, most=self.n)
         checks.whole("seeds", self.seeds, least=1, most=ensemble.MOST_SEEDS)
         checks.whole("learn_steps", self.learn_steps, least=2)  # one step would be no loop
 
@@ -231,6 +234,7 @@ def program(workload: Workload, mesh: Mesh, chunk: int) -> jax.stages.Lowered:
         init_variance=0.01,
         learn_steps=workload.learn_steps,
         delete_steps=workload.delete_steps,
+        batches=workload.batches,
     )
     mechanism = noisy_gd.mechanism(problem, schedule)
     one = _records(problem, 1, workload.dim)

@@ -167,3 +167,27 @@ def test_dtype_and_first_insertion_reach_the_plan(capsys):
     assert young["first_inserted"] == 2
     assert young["eps_dd_request"] < double["eps_dd_request"]
     assert young["basis"] == "promise"
+
+
+def test_batches_and_references(capsys):
+    """Both comparators are printed; auto names what it took, and full batches can be asked for."""
+    base = LOGISTIC
+    problem = ProblemConstants(constants.logistic(), 0.1)
+    known = {"n": 1000, "dim": 10, "order": 2.0, "eps_dp": 1.0, "eps_dd": 0.1}
+    for batches, reference in ((4, "replaced"), (4, "null"), ("auto", "replaced"), (1, "null")):
+        options = ["--batches", str(batches), "--reference", reference]
+        found = run_json(capsys, [*base, *options])
+        plan = plan_convex(problem, batches=batches, reference=reference, **known)
+        assert found["batches"] == plan.batches
+        assert found["delete_steps"] == plan.delete_steps
+        assert found["eps_dd_replaced"] == found["eps_dd"] == 4 * found["eps_dd_null"]
+        budgeted = "eps_dd_null" if reference == "null" else "eps_dd_replaced"
+        assert found[budgeted] <= 0.1 < found["eps_dp"]
+        assert ("refused" in found["accountants"]["paper"]) == (batches == 4)
+    status, out, _ = run(capsys, [*base, "--batches", "auto"])
+    assert status == 0
+    assert "passes" in out
+    for options in (["--batches", "0"], ["--batches", "shuffled"], ["--reference", "gone"]):
+        status, _, error = run(capsys, [*base, *options])
+        assert status == 2
+        assert len(error.splitlines()) == 1

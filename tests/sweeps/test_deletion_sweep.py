@@ -140,3 +140,16 @@ def test_questions_with_one_plan_are_run_once_and_refused_ones_are_not():
     assert found[3].certificate.risk_bound_request == PLAN.certificate(request=4).risk_bound_request
     with pytest.raises(dd.InputError, match="noise_variance"):
         deletion_sweep.answers(questions[2:3], run)
+
+
+def test_a_sweep_over_batches_is_the_interaction_with_batches():
+    asked = dataclasses.replace(QUESTION, batches=7)
+    setting = deletion_sweep.planned_run(asked, asked.plan())
+    outcome = deletion_sweep.judged(KEY, setting, TRAIN, TEST)
+    curator = dd.noisy_gd.mechanism(asked.problem, dd.noisy_gd.Schedule.of(asked.plan()))
+    edits = [dd.deletion(asked.problem.loss, TRAIN, [row]) for row in range(4)]
+    _, transcript = dd.drive(KEY, curator, lambda i, _: edits[i - 1], TRAIN, num_requests=4)
+    expected = erm.objective(asked.problem, transcript.releases[0], TRAIN)
+    assert float(outcome.objective_learned) == pytest.approx(float(expected), rel=1e-5)
+    full = deletion_sweep.judged(KEY, SETTING, TRAIN, TEST)
+    assert abs(float(full.objective_learned) - float(expected)) > 1e-4
