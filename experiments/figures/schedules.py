@@ -15,10 +15,8 @@ from matplotlib.figure import Figure
 
 import dd_jax as dd
 from dd_jax import data, erm, intervals, noisy_gd, requesters
-from dd_jax.baselines import pnsgd
 from dd_jax.cli import style
-from dd_jax.guarantees import convex, renyi
-from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees import renyi
 from dd_jax.plans.convex import NOISE_SLACK, plan_convex
 from dd_jax.plans.settings import Reference
 from experiments.cache import Runner
@@ -36,11 +34,7 @@ Left: n = 11,982, λ = 0.001 and η = 1/(λ+β), as for MNIST 3-vs-8; the steps 
 release is (ε, 1/n)-DP by itself; the table has all releases jointly. Right: all arms learn for the
 same number of steps, so full batches take more passes for it. At the quick scale the data are the
 267 digits of scikit-learn, where few batches are possible: deletion wants ηλ below 1/m, and the
-noise of one release ηλ below 2/m². λ was chosen by hand, which no certificate covers.
-
-Beside PNSGD: the same batches, step size, noise and (ε, δ), so the same law of the model. PNSGD
-claims closeness to retraining, takes learning as converged and serves requests in whole passes.
-Fewer rows per batch make both cheaper and one release less private; a column says how much."""
+noise of one release ηλ below 2/m². λ was chosen by hand, which no certificate covers."""
 CHUNK = 16
 # The divergences are linear in the order, so this choice changes no steps.
 ORDER = 2.0
@@ -60,7 +54,6 @@ class Config:
     epsilon: float = 1.0
     tried: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 40, 50)
     shares: tuple[int, ...] = (2, 10)
-    rows_per_batch: tuple[int, ...] = (1198, 599, 128, 32)
     dataset: str = "digits-3-vs-8"
     l2: float = 0.02
     batches: int = 3
@@ -99,8 +92,8 @@ def _asked(config: Config, l2: float, n: int, dim: int) -> Asked:
 
 
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
-    """Costs over the batches, the rows beside PNSGD, and of every arm its accuracies and costs."""
-    return _costs(config) | _beside_pnsgd(config) | _runs(config, runner)
+    """Costs over the batches, and of every arm its accuracies and costs."""
+    return _costs(config) | _runs(config, runner)
 
 
 # --- what a deletion costs ------------------------------------------------------------------------
@@ -122,54 +115,6 @@ def _costs(config: Config) -> dict[str, np.ndarray]:
     noise = [asked.plan(2, m, "replaced").init_variance for m in config.tried]
     full = asked.plan(2, 1, "replaced").init_variance
     return results | {"batches": np.array(config.tried), "noise": np.array(noise) / full}
-
-
-class Beside(NamedTuple):
-    """Passes for all deletions at one (ε, δ), with the same batches and noise.
-
-    Attributes:
-        rows: in a batch. epsilon: of (ε, 1/n), after every deletion.
-        ours, null, pnsgd: passes; `null` against the run with an empty row.
-        private: ε of one release at δ = 1/n.
-    """
-
-    rows: float
-    epsilon: float
-    ours: float
-    null: float
-    pnsgd: float
-    private: float
-
-
-def _beside_pnsgd(config: Config) -> dict[str, np.ndarray]:
-    asked = _asked(config, L2, N, DIM)
-    plan, delta = asked.plan(1, 10, "replaced"), 1 / N
-    remains = [renyi.gdp_epsilon(asked.mu / np.sqrt(s), delta) for s in config.shares]
-    found = []
-    for epsilon in (config.epsilon, *remains):
-        for rows in config.rows_per_batch:
-            constants = asked.problem.constants
-            numbers = (constants.lipschitz, L2, constants.loss.smoothness, plan.noise_variance, N)
-            run = Descent(ORDER, *numbers, plan.step_size, batches=N // rows)
-            budget = ORDER / 2 * renyi.gdp_from_epsilon_delta(epsilon, delta) ** 2
-            steps = [
-                max(1, convex.fewest_steps(convex.deletion_optimal, run, b))
-                for b in (budget, 4 * budget)
-            ]
-            theirs = pnsgd.calibrate(
-                asked.problem,
-                n=N,
-                epsilon=epsilon,
-                delta=delta,
-                noise_variance=plan.noise_variance,
-                batch_size=rows,
-                learn_epochs=1,
-                requests=config.deletions,
-            )
-            private = renyi.gdp_epsilon(convex.privacy_optimal_mu(run, np.inf), delta)
-            ours = [config.deletions * k / run.batches for k in steps]
-            found.append(Beside(rows, epsilon, *ours, sum(theirs.request_steps), private))
-    return {"beside": np.array(found)}
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -279,7 +224,7 @@ def headline(config: Config, results: dict[str, np.ndarray]) -> str:
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
-    """Costs over the batches, the runs, and passes beside PNSGD's."""
+    """Costs over the batches, and the runs."""
     step = 1 / (L2 + 0.25)
     batches = results["batches"]
     costs = {
@@ -292,10 +237,6 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     return [
         Table.from_columns(f"One deletion, n = {N:,}, λ = {L2:g}, η = 1/(λ+β)", costs),
         Table.from_rows(_runs_title(config), _run_rows(results)),
-        Table.from_rows(
-            f"Passes for {config.deletions} deletions at one (ε, 1/n), the same batches and noise",
-            _beside_rows(results),
-        ),
     ]
 
 
@@ -330,21 +271,6 @@ def _run_rows(results: dict[str, np.ndarray]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _beside_rows(results: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    return [
-        {
-            "rows per batch": int(row.rows),
-            "ε after a deletion": row.epsilon,
-            "Noisy-GD": row.ours,
-            "Noisy-GD, null reference": row.null,
-            "PNSGD": row.pnsgd,
-            "PNSGD / Noisy-GD": row.pnsgd / row.ours,
-            "ε of one release": row.private,
-        }
-        for row in (Beside(*(float(value) for value in row)) for row in results["beside"])
-    ]
 
 
 # --- the picture ----------------------------------------------------------------------------------
