@@ -220,7 +220,8 @@ def has_null_reference(plan: Settings) -> bool:
     """Whether the run in which a row adds nothing is a reference of this plan.
 
     It needs a bound on the whole gradient of one record, and neighbouring runs: not labels alone,
-    and not the Gibbs law.
+    and not the Gibbs law. `_comparator_null` says where it is a law as `dfn:deletion` asks for
+    (erratum E12).
     """
     return plan.kind != "nonconvex" and plan.protects == "record"
 
