@@ -141,7 +141,9 @@ def numpy_steps(
     return run
 
 
-def noisy_run(problem: dd.Problem, num_steps: int, noise: float = NOISE) -> Callable:
+def noisy_run(
+    problem: dd.Problem, num_steps: int, noise: float = NOISE, batches: int = 1
+) -> Callable:
     """`(key, params, database) -> model` after some noisy steps of one seed."""
 
     def run(key, params, database):
@@ -153,6 +155,7 @@ def noisy_run(problem: dd.Problem, num_steps: int, noise: float = NOISE) -> Call
             step_size=STEP_SIZE,
             noise_variance=noise,
             num_steps=num_steps,
+            batches=batches,
         )
 
     return run

@@ -1,8 +1,10 @@
 """Whole interactions: what pairs, multiplicities, adaptive edits and long streams cost."""
 
+import functools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import dd_jax as dd
@@ -19,11 +21,17 @@ LIMITS = {
     "overlay_bytes": 100e6,
     "request_overhead_with_noise": 0.05,
     "host_loop_over_scan": 1.1,
+    "batch_gradient_one_seed": 1.1,
+    "batch_gradient_all_seeds": 1.1,
 }
+# Rows of the batches that are timed.
+BATCH_ROWS = 600
 
 
-def ratios(n: int = 10_000, d: int = 50, seeds: int = 1024, requests: int = 20) -> dict[str, float]:
-    """Cost of each form over its plain counterpart."""
+def ratios(
+    n: int = 10_000, d: int = 50, seeds: int = 1024, requests: int = 20, wide: int = 785
+) -> dict[str, float]:
+    """Cost of each form over its plain counterpart; batches are of `wide` rows, and of d too."""
     overhead, over_gradients = request_overhead(n, d, requests=50 * requests)
     return {
         "pair_over_one_arm": pair(n, d, seeds),
@@ -34,6 +42,12 @@ def ratios(n: int = 10_000, d: int = 50, seeds: int = 1024, requests: int = 20) 
         "request_overhead": overhead,
         "request_overhead_with_noise": over_gradients,
         "host_loop_over_scan": host_loop(n, d, requests=50 * requests),
+        "batch_gradient_one_seed": batch_gradient(n, wide, 1),
+        "batch_gradient_all_seeds": batch_gradient(n, wide, seeds),
+        "batch_gradient_one_seed_narrow": batch_gradient(n, d, 1),
+        "batch_gradient_all_seeds_narrow": batch_gradient(n, d, seeds),
+        "batch_step_one_seed": batch_step(n, wide, 1),
+        "batch_step_all_seeds": batch_step(n, wide, seeds),
     }
 
 
@@ -208,3 +222,42 @@ def host_loop(n: int, d: int, requests: int, delete_steps: int = 50) -> float:
         return transcript.releases
 
     return best_ratio(loop, lambda: scan(jax.random.key(0), database), repeats=4)
+
+
+def batch_gradient(n: int, d: int, seeds: int) -> float:
+    """Gradients of all batches of 600 rows, one after the other, over one gradient of all rows."""
+    batches = max(n // BATCH_ROWS, 1)
+    database, params = kernel.logistic_inputs(batches * BATCH_ROWS, d, seeds)
+    problem, passes = kernel.logistic_problem(), 20 if seeds == 1 else 1
+
+    def gradients(batches: int) -> Callable:
+        def run(params, database):
+            slope = erm.gradient_of(problem, database, batches)
+
+            def one(k, params):
+                batch = () if batches == 1 else (k % batches,)
+                found = jax.vmap(lambda theta: slope(theta, *batch))(params)
+                # One number of it keeps the whole gradient alive, and is all that is added.
+                return params.at[0, 0].add(1e-9 * jax.lax.optimization_barrier(found)[0, 0])
+
+            return jax.lax.fori_loop(0, passes * batches, one, params)
+
+        return functools.partial(jax.jit(run), params, database)
+
+    return best_ratio(gradients(batches), gradients(1), repeats=15)
+
+
+def batch_step(n: int, d: int, seeds: int) -> float:
+    """Whole noisy steps, over batches of 600 rows and over all rows, for the same passes."""
+    batches = max(n // BATCH_ROWS, 1)
+    database, params = kernel.logistic_inputs(batches * BATCH_ROWS, d, seeds)
+    passes = 20 if seeds == 1 else 1
+
+    def steps(batches: int) -> Callable:
+        run = kernel.noisy_run(kernel.logistic_problem(), passes * batches, batches=batches)
+        keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+        return functools.partial(
+            jax.jit(jax.vmap(run, in_axes=(0, 0, None))), keys, params, database
+        )
+
+    return best_ratio(steps(batches), steps(1), repeats=7)

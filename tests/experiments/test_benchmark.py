@@ -120,7 +120,7 @@ def test_a_cell_of_one_model_times_a_run(monkeypatch, known_times):
 @pytest.mark.slow
 def test_streams_are_measured(known_times):
     known_times({"first": 3.0, "second": 2.0, "stream": 6.0, "noisy": 5.0, "plain": 4.0})
-    found = streams.ratios(n=200, d=3, seeds=4, requests=1)
+    found = streams.ratios(n=200, d=3, seeds=4, requests=1, wide=4)
     assert found.pop("overlay_bytes") == streams.overlay_bytes(200, 3, 4, 1)
     assert found.pop("pair_memory_over_one_arm") == pytest.approx(1, abs=0.05)
     assert found.pop("request_overhead") == pytest.approx(0.2)
