@@ -154,18 +154,19 @@ def shown_first(requester: Requester, count: Any) -> Requester:
     return requester._replace(act=act)
 
 
-def sign_recoder(n: int, *, deletes: bool) -> Requester:
+def sign_recoder(n: int, *, deletes: bool, target: int = 0) -> Requester:
     """An adaptive requester in one dimension that copies sign(φ_0) into the database.
 
-    It writes sign(φ_0) into every row except the target's, row 0; if it `deletes`, it writes 0 into
-    that row. If it is not shown φ_0, it writes 0 everywhere.
+    It writes sign(φ_0) into every row except the target's; if it `deletes`, it writes 0 into that
+    row. If it is not shown φ_0, it writes 0 everywhere.
     """
-    rows = jnp.arange(0 if deletes else 1, n, dtype=jnp.int32)
+    rows = jnp.arange(n, dtype=jnp.int32)
+    rows = rows if deletes else jnp.delete(rows, target)
 
     def act(key, memory, observation):
         del key
         seen = jnp.where(observation.visible, jnp.sign(observation.release), memory)
-        record = jnp.where(rows[:, None] == 0, jnp.zeros_like(seen), seen)
+        record = jnp.where(rows[:, None] == target, jnp.zeros_like(seen), seen)
         return seen, Edit(rows, record)
 
     return Requester(init=lambda key: jnp.zeros(1, jnp.float32), act=act)

@@ -26,7 +26,15 @@ _MISSING: Any = None
 _JUDGED_ORDER = 2.0
 GATES = tuple(name for name in power.METHODS if name != "epsilon_at")
 
-Which = Literal["dp", "dp-joint", "deletion", "deletion-adaptive", "advantage"]
+Which = Literal[
+    "dp",
+    "dp-joint",
+    "deletion",
+    "deletion-adaptive",
+    "deletion-null",
+    "deletion-null-adaptive",
+    "advantage",
+]
 
 
 class Gate(NamedTuple):
@@ -301,6 +309,13 @@ _STATEMENTS = {
         "eps_dd_request",
         "mu_dd_adaptive",
     ),
+    "deletion-null": ("deletion, to the empty row", "eps_dd_null", "eps_dd_null", "mu_dd"),
+    "deletion-null-adaptive": (
+        "adaptive deletion, to the empty row",
+        "eps_dd_null_adaptive",
+        "eps_dd_null_adaptive",
+        "mu_dd_adaptive",
+    ),
 }
 
 
@@ -315,6 +330,8 @@ def of_certificate(
     | "dp-joint" | the first request + 1 releases, the record stays | eps_dp_joint |
     | "deletion" | releases after the deletion, no release seen before | eps_dd |
     | "deletion-adaptive" | the same, p releases seen before | eps_dd_adaptive |
+    | "deletion-null", "deletion-null-adaptive" | the same, the other world's row null from the \
+start | eps_dd_null, eps_dd_null_adaptive |
     | "advantage" | the same | advantage_bound |
 
     A non-convex certificate for p = 0 bounds the divergence from the Gibbs law, one-sided, and not
@@ -347,6 +364,11 @@ def of_certificate(
     if which == "dp" and seen:
         number = "eps_dp_adaptive"
     eps = getattr(certificate, number_at_request if at_request else number)
+    if eps is None:
+        raise InputError(
+            f"this certificate has no {number}: its loss or plan has no null reference; choose "
+            f"another claim."
+        )
     neighbours = which.startswith("dp") or (which == "deletion-adaptive" and seen)
     if certificate.plan.kind == "nonconvex" and not neighbours:
         # The soundness theorem at this ε, or the advantage of the sum over the whole run, which

@@ -45,7 +45,6 @@ from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.guarantees import renyi
-from dd_jax.guarantees.schedules import batch_of_row, first_row
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, check_confidence, proportion, simultaneous
 from dd_jax.noisy_gd import Schedule
@@ -159,11 +158,9 @@ class ControlSetting:
 
     def gaps(self, release: int) -> np.ndarray:
         """How far the target moves the mean gradient in every step before a release: 2L/b or 0."""
-        steps = np.arange(LEARN_STEPS + release * DELETE_STEPS)
-        here = batch_of_row(NUM_RECORDS, self.batches, self.row)
-        first, end = (first_row(NUM_RECORDS, self.batches, batch) for batch in (here, here + 1))
-        present = steps < LEARN_STEPS + (self.deleted_by - 1) * DELETE_STEPS
-        return 2 * CLIP_NORM / (end - first) * (present & (steps % self.batches == here))
+        ends = [LEARN_STEPS + count * DELETE_STEPS for count in (self.deleted_by - 1, release)]
+        used = linear.gaps_of_row(CLIP_NORM, NUM_RECORDS, self.batches, self.row, range(min(ends)))
+        return np.append(used, np.zeros(ends[1] - len(used)))
 
     def law(self) -> Law:
         """The exact law of the only release seen, linear loss (`dd_jax.oracles.linear`)."""
@@ -172,13 +169,8 @@ class ControlSetting:
         variance = linear.variance(
             L2, plan.noise_variance, plan.step_size, len(gaps), plan.init_variance
         )
-        start = {"init_variance": plan.init_variance}
-        # Of order 2 it is Δ²/Var.
-        divergence = linear.renyi_of_steps(
-            2.0, L2, gaps, plan.noise_variance, plan.step_size, **start
-        )
-        shift = 0.0 if self.same_record else math.sqrt(divergence * variance)
-        return Law(shift, float(variance))
+        shift = 0.0 if self.same_record else linear.shift_of_steps(L2, gaps, plan.step_size)
+        return Law(float(shift), float(variance))
 
     def sample(
         self,

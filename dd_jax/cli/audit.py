@@ -47,6 +47,8 @@ class Config:
     --coverage for each bound, 0.95 by default."""
     order: float = 2.0
     """Rényi order q of the budgets."""
+    batches: int = 1
+    """Batches m that take turns; the target is in the first, in a middle one or in the last."""
     seed: int = 0
     """Seed of all randomness."""
     results: Path = Path("results")
@@ -70,6 +72,8 @@ def main(config: Config) -> int:
         if getattr(config, name) and config.devices != ONE_DEVICE:
             raise InputError(f"--{name} does not use devices; drop --mesh and --distributed.")
     say("dd-jax audit: starting JAX …")
+    if config.batches != 1 and (config.controls or config.coverage):
+        raise InputError("--batches belongs to a setting; the controls have their own. Drop it.")
     run = {"list": _list, "controls": _controls, "coverage": _coverage}
     return run[chosen[0]](config) if chosen else _setting(config)
 
@@ -91,7 +95,7 @@ def _setting(config: Config) -> int:
     if config.replays is not None:
         raise InputError("--replays belongs to --controls and --coverage; drop it.")
     name = config.setting or "linear"
-    setting = known.find(name, config.order)
+    setting = known.find(name, config.order, config.batches)
     folder = config.results / "audit" if config.save else None
     confidence = 0.95 if config.confidence is None else config.confidence
     judged = base.run(
@@ -111,6 +115,7 @@ def _setting(config: Config) -> int:
         "warnings": _blind(rows),
         "setting": setting.name,
         "order": config.order,
+        "batches": config.batches,
         "seed": config.seed,
         "confidence": confidence,
         "verdict_confidence": base.verdict_confidence(confidence),
@@ -158,8 +163,9 @@ def _print_setting(setting, values: dict) -> None:
     for row in values["claims"]:
         tight = row["audited_over_exact"]
         shown = "" if tight is None else f"; audited/exact {tight:.3f}"
-        slack = f"paper/certified {row['paper_over_certified']:.3g}"
-        print(f"  {row['name']}: {row['words']}{shown}; {slack}")
+        slack = row["paper_over_certified"]
+        loose = "" if slack is None else f"; paper/certified {slack:.3g}"
+        print(f"  {row['name']}: {row['words']}{shown}{loose}")
     print(
         f"audited: a lower bound, {values['confidence']:.4g} confidence in all together (recoded\n"
         "  rows: R_q itself; else of μ of Gaussian DP, read as q μ²/2: R_q for Gaussian laws)\n"
@@ -177,7 +183,7 @@ def _print_setting(setting, values: dict) -> None:
 def _list(config: Config) -> int:
     from dd_jax.audit import settings as known
 
-    settings = [known.find(name, config.order) for name in known.SETTINGS]
+    settings = [known.find(name, config.order, config.batches) for name in known.SETTINGS]
     if config.json:
         found = [
             {

@@ -11,6 +11,7 @@ from scipy import special
 
 from dd_jax import checks
 from dd_jax.errors import InputError
+from dd_jax.guarantees.schedules import batch_of_row, first_row
 
 _POINTS_PER_DEVIATION = 32
 _MOST_POINTS = 2**22
@@ -85,16 +86,38 @@ def renyi_of_steps(order, l2, gradient_gap, noise_variance, step_size, *, init_v
         order: q. l2: λ. init_variance: v₀.
         gradient_gap: g of every step. noise_variance: σ², step_size: η, of every step or of all.
     """
-    gap = checks.finite_nonnegative("gradient_gap", gradient_gap)
-    rate = _rate(l2, step_size)
+    shift = shift_of_steps(l2, gradient_gap, step_size)
+    rate, size = _rate(l2, step_size), np.shape(gradient_gap)[-1:]
     noise = 2 * np.asarray(step_size) * checks.positive("noise_variance", noise_variance)
-    drift, rate, noise = np.broadcast_arrays(step_size * gap, rate, noise)
-    shift = np.zeros(gap.shape[:-1])
-    spread = shift + checks.finite_nonnegative("init_variance", init_variance)
-    for k in range(gap.shape[-1]):
-        kept = 1 - rate[..., k]
-        shift, spread = kept * shift + drift[..., k], kept**2 * spread + noise[..., k]
+    rate, noise = (np.broadcast_to(array, np.shape(array)[:-1] + size) for array in (rate, noise))
+    spread = checks.finite_nonnegative("init_variance", init_variance)
+    for k in range(*size):
+        spread = (1 - rate[..., k]) ** 2 * spread + noise[..., k]
     return (checks.order(order) * shift**2 / (2 * spread))[()]
+
+
+def shift_of_steps(l2, gradient_gap, step_size):
+    """Δ of `renyi_of_steps`: the distance of the two means after all steps."""
+    gap = checks.finite_nonnegative("gradient_gap", gradient_gap)
+    drift, rate = np.broadcast_arrays(step_size * gap, _rate(l2, step_size))
+    shift = np.zeros(drift.shape[:-1])
+    for k in range(drift.shape[-1]):
+        shift = (1 - rate[..., k]) * shift + drift[..., k]
+    return shift[()]
+
+
+def gaps_of_row(lipschitz, n: int, batches: int, row: int, steps: range) -> np.ndarray:
+    """g of `renyi_of_steps` for these steps: 2L/b where the batch of b rows holds the row, else 0.
+
+    Step k uses batch k mod m (`dd_jax.guarantees.schedules`).
+    """
+    here = batch_of_row(n, batches, row)
+    rows = _rows_of_batches(n, batches)[here]
+    return 2 * lipschitz / rows * (np.asarray(steps) % batches == here)
+
+
+def _rows_of_batches(n: int, batches: int) -> np.ndarray:
+    return np.diff(first_row(n, batches, np.arange(batches + 1)))
 
 
 def coin_renyi(order, mu):
@@ -152,6 +175,44 @@ def recoding_renyi(
     return _quadrature(order, world)
 
 
+def recoding_renyi_of_steps(
+    order,
+    lipschitz,
+    l2,
+    noise_variance,
+    n: int,
+    step_size,
+    learn_steps: int,
+    *,
+    delete_steps: int,
+    batches: int = 1,
+    row: int = 0,
+    init_variance=0.0,
+    null: bool = False,
+) -> float:
+    """`recoding_renyi` of a deleted record with batches that take turns; K_I = 0.
+
+    With `null` the other world holds the null record in place of -x, and R_q is the larger one of
+    the two directions: these worlds are not mirror images.
+    """
+    order, steps = float(checks.order(order)), learn_steps + delete_steps
+    gaps = gaps_of_row(lipschitz, n, batches, row, range(steps))
+    rows = _rows_of_batches(n, batches)[np.arange(learn_steps, steps) % batches]
+    recoded = lipschitz * (rows - (gaps[learn_steps:] > 0)) / rows  # all but the deleted row
+    fresh = variance(l2, noise_variance, step_size, delete_steps)
+    learned = variance(l2, noise_variance, step_size, learn_steps, init_variance)
+    world = _World(
+        mean=shift_of_steps(l2, gaps[:learn_steps], step_size) / 2 / np.sqrt(fresh),
+        variance=learned / fresh,
+        decay=power(_rate(l2, step_size), delete_steps),
+        offset=0.0,
+        push=shift_of_steps(l2, recoded, step_size) / np.sqrt(fresh),
+    )
+    if not null:
+        return _quadrature(order, world)
+    return max(_quadrature(order, world, sides) for sides in ((1, 0), (0, 1)))
+
+
 class _World:
     """Law of the recoded release in units of the fresh noise's deviation; `side` is the record."""
 
@@ -179,12 +240,15 @@ class _World:
         return log_normal + special.log_ndtr(sign * seen / deviation)
 
 
-def _quadrature(order, world) -> float:
-    """R_q(world of +x ‖ world of -x) on windows around every tilted component."""
+def _quadrature(order, world, sides=(1, -1)) -> float:
+    """R_q(world of +x ‖ world of -x) on windows around every tilted component.
+
+    Other sides s are worlds of sx; 0 is the null record.
+    """
     margin = 12 * np.sqrt(world.total_variance)
     while True:
         exponents, ends = [], []
-        for low, high in _windows(order, world, margin):
+        for low, high in _windows(order, world, sides, margin):
             count = int(np.ceil((high - low) * _POINTS_PER_DEVIATION))
             if count > _MOST_POINTS:
                 raise InputError(
@@ -192,8 +256,8 @@ def _quadrature(order, world) -> float:
                     f"take a larger step_size · l2 or more steps after the recoding."
                 )
             points = low + np.arange(count + 1) / _POINTS_PER_DEVIATION
-            exponent = order * world.log_density(points, 1)
-            exponent += (1 - order) * world.log_density(points, -1)
+            exponent = order * world.log_density(points, sides[0])
+            exponent += (1 - order) * world.log_density(points, sides[1])
             exponents.append(exponent)
             ends += [exponent[0], exponent[-1]]
         exponents = np.concatenate(exponents)
@@ -203,10 +267,10 @@ def _quadrature(order, world) -> float:
         margin *= 2
 
 
-def _windows(order, world, margin):
+def _windows(order, world, sides, margin):
     """Disjoint intervals that cover where p^q r^{1-q} can be large."""
     centres = [
-        order * world.centre(1, first) + (1 - order) * world.centre(-1, second)
+        order * world.centre(sides[0], first) + (1 - order) * world.centre(sides[1], second)
         for first in (1, -1)
         for second in (1, -1)
     ]

@@ -25,7 +25,6 @@ from dd_jax.audit import claims
 from dd_jax.audit.settings import base as audits
 from dd_jax.audit.settings.base import (
     GAUSSIAN,
-    TARGET_ROW,
     AuditedClaim,
     AuditSetting,
     Interaction,
@@ -421,9 +420,9 @@ def audit_setting(curated: Curated, config: Any) -> AuditSetting:
     name, problem, plan, train = curated
     seen = (0, 1)
     target = worst_record(problem, train)
-    database = dd.apply_edit(train, dd.replacement([TARGET_ROW], target.record))
-    alternative = dd.replacement([TARGET_ROW], target.other)
-    delete = requesters.stack_edits([dd.deletion(problem.loss, train, [TARGET_ROW])])
+    database = dd.apply_edit(train, dd.replacement([target.row], target.record))
+    alternative = dd.replacement([target.row], target.other)
+    delete = requesters.stack_edits([dd.deletion(problem.loss, train, [target.row])])
     plain = (noisy_gd.mechanism(problem, plan), requesters.fixed_stream)
     interaction = Interaction(*plain, database, alternative, seen, 1, (delete,), CHUNK)
     certificate = plan.certificate(request=1)

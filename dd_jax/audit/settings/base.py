@@ -24,7 +24,6 @@ from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
 from dd_jax.plans import Plan
 
-TARGET_ROW = 0
 EPS_DP, EPS_DD = 1.0, 0.1
 # The Gaussian route reads a lower bound on μ as R_q = q μ²/2; where the law is far from Gaussian (a
 # requester that recodes leaves a coin) only a Rényi bound may be compared with an exact R_q.
@@ -41,7 +40,8 @@ class AuditedClaim(NamedTuple):
         name: its short name. words: what it says, for people.
         interaction: the name of the interaction it is judged on.
         releases: the numbers of the releases that the observer holds.
-        claim: the optimal certificate's. paper: the paper's number for the same claim.
+        claim: the optimal certificate's.
+        paper: the paper's number for the same claim; None with batches, which it does not cover.
         exact: the true R_q, None where it is not known.
         score, gates: how samples are ordered and judged.
     """
@@ -51,7 +51,7 @@ class AuditedClaim(NamedTuple):
     interaction: str
     releases: tuple[int, ...]
     claim: claims.NumericClaim
-    paper: float
+    paper: float | None
     exact: float | None
     score: scores.Score
     gates: tuple[str, ...]
@@ -70,14 +70,25 @@ class AuditSetting(NamedTuple):
 
 def certified(
     plan: Plan, which: claims.Which, adaptivity: int = 0, request: int = 1
-) -> tuple[claims.NumericClaim, float]:
-    """(the claim of the plan's optimal certificate, the paper's number for the same settings)."""
-    certificates = [
-        replace(plan, accountant=accountant).certificate(adaptivity, request)
-        for accountant in ("optimal", "paper")
-    ]
-    optimal, paper = (claims.of_certificate(found, which) for found in certificates)
-    return optimal, paper.claimed
+) -> tuple[claims.NumericClaim, float | None]:
+    """(the claim of the plan's certificate, the paper's number for the same settings)."""
+    asked = (adaptivity, request)
+    ours = claims.of_certificate(plan.certificate(*asked), which)
+    if plan.batches > 1:
+        return ours, None
+    paper = replace(plan, accountant="paper").certificate(*asked)
+    return ours, claims.of_certificate(paper, which).claimed
+
+
+def targets(n: int, batches: int) -> dict[str, int]:
+    """Rows that the target is in, by what is added to the names of claims.
+
+    Full batches treat all rows alike. With batches it matters which one the row is in.
+    """
+    if batches == 1:
+        return {"": 0}
+    middle = {"-middle": n // 2} if batches > 2 else {}
+    return {"-first": 0, **middle, "-last": n - 1}
 
 
 def one_event(score: scores.Score, *, share: float, learned: bool) -> scores.Score:
@@ -121,9 +132,10 @@ class Judged(NamedTuple):
     seeds: int
 
     @property
-    def slack(self) -> float:
+    def slack(self) -> float | None:
         """The paper's ε over the optimal one, for the same settings."""
-        return self.audited.paper / self.audited.claim.claimed
+        paper = self.audited.paper
+        return None if paper is None else paper / self.audited.claim.claimed
 
     @property
     def tightness(self) -> float | None:
@@ -133,7 +145,7 @@ class Judged(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; `seeds` counts both parts, `seeds_judged` those that judged."""
-        found = self.numbers.to_dict()
+        found, paper = self.numbers.to_dict(), self.audited.paper
         return found | {
             "verdict": self.verdict.word,
             "detectable": self.verdict.detectable,
@@ -141,10 +153,10 @@ class Judged(NamedTuple):
             "seeds_needed": self.verdict.seeds_needed,
             "name": self.audited.name,
             "words": self.audited.words,
-            "paper": self.audited.paper,
+            "paper": paper,
             "paper_over_certified": self.slack,
             "audited_over_exact": self.tightness,
-            "audited_over_paper": found["audited"] / self.audited.paper,
+            "audited_over_paper": None if paper is None else found["audited"] / paper,
             "seeds": self.seeds,
             "seeds_judged": found["seeds"],
         }

@@ -3,8 +3,7 @@
 Audited, exact and certified numbers can be compared, and the certificate is attained.
 """
 
-import functools
-from dataclasses import replace
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +16,11 @@ from dd_jax.audit.settings.base import (
     EPS_DP,
     EVENT,
     GAUSSIAN,
-    TARGET_ROW,
     AuditedClaim,
     AuditSetting,
     certified,
     one_event,
+    targets,
 )
 from dd_jax.erm import Problem
 from dd_jax.losses import deletion
@@ -29,98 +28,166 @@ from dd_jax.oracles import linear as law
 from dd_jax.plans import Plan, plan_convex
 from dd_jax.types import replacement
 
-NUM_RECORDS, REQUESTS, DELETE_STEPS, LEARN_STEPS = 10, 3, 5, 60
+REQUESTS = 3
 CHUNK = 20_000
 
 
-def setting(order: float) -> AuditSetting:
-    """-⟨θ, x⟩ in one dimension, x = ±1 among rows of zeros: R_q is 1 after learning, 0.1 after
-    deletion, both attained by the certificate; and a requester that recodes the other rows.
+def setting(order: float, batches: int = 1) -> AuditSetting:
+    """-⟨θ, x⟩ in one dimension, x = ±1 among rows of zeros, and a requester that recodes them.
+
+    With full batches R_q is 1 after learning, 0.1 after deletion, both attained by the certificate.
+    With m > 1 batches neither n = 3m + 1 nor a number of steps is a multiple of m, and the record
+    stays for a request before it is deleted: the batch that comes next matters.
     """
     problem = Problem(losses.linear(), 1.0)
+    full = batches == 1
+    n = 10 if full else 3 * batches + 1
+    delete_steps = 5 if batches != 5 else 6
     plan = plan_convex(
         problem,
-        n=NUM_RECORDS,
+        n=n,
         dim=1,
         order=order,
         eps_dp=EPS_DP,
-        # So that exactly K_U = 5 steps of contraction c delete, c^(2 K_U) = ε_dd/ε_dp.
-        eps_dd=EPS_DD * (1 + 1e-9),
-        edits_per_request=NUM_RECORDS,
-        step_size=1 - (EPS_DD / EPS_DP) ** (1 / (2 * DELETE_STEPS)),
+        eps_dd=EPS_DP,
+        edits_per_request=n,
+        # So that what is left of full batches is c^(2 K_U) = ε_dd/ε_dp.
+        step_size=1 - (EPS_DD / EPS_DP) ** (1 / (2 * delete_steps)),
+        batches=batches,
+        learn_steps=60 if full else 60 // batches * batches + 1,
+        delete_steps=delete_steps,
     )
-    plan = replace(plan, learn_steps=LEARN_STEPS)
-    database = jnp.zeros((NUM_RECORDS, 1), jnp.float32).at[TARGET_ROW].set(1)
-    worlds = (database, replacement([TARGET_ROW], -jnp.ones((1, 1), jnp.float32)))
     mechanism = noisy_gd.mechanism(problem, plan)
+    deleted_by = 1 if full else 2
     every = tuple(range(REQUESTS + 1))
-    plain = (mechanism, requesters.fixed_stream)
-    recoder = requesters.sign_recoder(NUM_RECORDS, deletes=True)
+    blank = jnp.zeros((n, 1), jnp.float32)
+    interactions, audited = {}, []
+    for where, row in targets(n, batches).items():
+        recoder = requesters.sign_recoder(n, deletes=True, target=row)
+        database = blank.at[row].set(1)
 
-    def stream(first_row):
-        """The first request blanks a row; the others blank row 1, which is blank already."""
-        rows = [first_row] + [1] * (REQUESTS - 1)
-        return requesters.stack_edits([deletion(problem.loss, database, [row]) for row in rows])
+        def world(value, database=database, row=row):
+            return database, replacement([row], jnp.full((1, 1), value, jnp.float32))
 
-    interactions = {
-        "stays": Interaction(*plain, *worlds, every, 0, (stream(1),), CHUNK),
-        "deleted": Interaction(*plain, *worlds, every, 1, (stream(TARGET_ROW),), CHUNK),
-        "recoded": Interaction(
-            mechanism, always(recoder), *worlds, (1,), 1, (), CHUNK, observe=(0,)
-        ),
-    }
-    config = {"setting": "linear", "order": order}
-    audited = _audited(plan, order, every)
-    return AuditSetting("linear", "linear loss, exact laws", config, plan, interactions, audited)
+        def stream(requests, value, deletes, row=row, world=world):
+            """Row 1, blank already, is blanked again; the target's row at its request or never."""
+            rows = [row if deletes and i == deleted_by else 1 for i in range(1, requests + 1)]
+            edits = requesters.stack_edits([deletion(problem.loss, blank, [at]) for at in rows])
+            curator = (mechanism, requesters.fixed_stream, *world(value))
+            return Interaction(*curator, every, deleted_by * deletes, (edits,), CHUNK)
+
+        def recoded(value, recoder=recoder, world=world):
+            curator = (mechanism, always(recoder), *world(value))
+            return Interaction(*curator, (1,), 1, (), CHUNK, observe=(0,))
+
+        interactions |= {
+            f"stays{where}": stream(REQUESTS, -1, False),
+            f"deleted{where}": stream(REQUESTS, -1, True),
+            f"recoded{where}": recoded(-1),
+            f"null{where}": stream(REQUESTS, 0, True),
+            f"recoded-null{where}": recoded(0),
+        }
+        audited += _audited(plan, order, where, row, every, deleted_by)
+    config = {"setting": "linear", "order": order, "batches": batches}
+    summary = "linear loss, exact laws" + ("" if full else f", {batches} batches of {n} rows")
+    return AuditSetting("linear", summary, config, plan, interactions, tuple(audited))
 
 
-def _audited(plan: Plan, order: float, last: tuple[int, ...]) -> tuple[AuditedClaim, ...]:
-    numbers = (order, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
-    start = plan.init_variance
-    learned = float(law.renyi(*numbers, plan.learn_steps, init_variance=start))
-    gone: dict = {"delete_steps": plan.delete_steps, "init_variance": start}
-    deleted = float(law.renyi(*numbers, plan.learn_steps, **gone))
+def _audited(
+    plan: Plan, order: float, where: str, row: int, every: tuple[int, ...], deleted_by: int
+) -> list[AuditedClaim]:
+    """The claims about a record of this row; `where` is added to their names."""
+
+    def renyi(start: int, stop: int, end: int, init_variance=0.0) -> float:
+        """R_q after step `end` if steps start ≤ k < stop used the record."""
+        gaps = np.append(_gaps(plan, row, start, stop), np.zeros(end - stop))
+        numbers = (plan.problem.l2, gaps, plan.noise_variance, plan.step_size)
+        return float(law.renyi_of_steps(order, *numbers, init_variance=init_variance))
+
+    ends, start = _ends(plan, len(every)), {"init_variance": plan.init_variance}
+    learned = renyi(0, ends[0], ends[0], **start)
     # Given the release before it, each further one starts from a fixed point.
-    joint = learned + REQUESTS * float(law.renyi(*numbers, plan.delete_steps))
-    recoded = law.recoding_renyi(*numbers, plan.learn_steps, **gone)
+    runs = [renyi(first, last, last) for first, last in itertools.pairwise(ends)]
+    deleted = renyi(0, ends[deleted_by - 1], ends[deleted_by], **start)
+    numbers = (order, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
+    place = {"batches": plan.batches, "row": row, "delete_steps": plan.delete_steps, **start}
+    recoded, recoded_null = (
+        law.recoding_renyi_of_steps(*numbers, plan.learn_steps, **place, null=null)
+        for null in (False, True)
+    )
     one = _known(scores.likelihood_ratio(lambda table: table[:, 0]))
-    every = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, len(last))))
-    claim = functools.partial(certified, plan)
-    return (
-        AuditedClaim(
-            "dp", "one release, record stays", "stays", (0,), *claim("dp"), learned, one, GAUSSIAN
-        ),
-        AuditedClaim(
+    # Against the null record the middle of the two means is not 0.
+    aside = one_event(scores.likelihood_ratio(lambda table: table[:, 0]), share=0.1, learned=True)
+    joint = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, row, len(every))))
+    by = f"deleted by request {deleted_by}"
+    coded = "deleted; 1 release seen, rows recoded"
+    empty = ", against the empty row"
+    last = (deleted_by,)
+
+    def claim(name, words, run, releases, which, exact, score, gates, seen=0, request=1):
+        stated = certified(plan, which, seen, request)
+        judged = (f"{run}{where}", releases, *stated, exact, score, gates)
+        return AuditedClaim(f"{name}{where}", words, *judged)
+
+    return [
+        claim("dp", "one release, record stays", "stays", (0,), "dp", learned, one, GAUSSIAN),
+        claim(
             "dp-joint",
-            f"{len(last)} releases jointly",
+            f"{len(every)} releases jointly",
             "stays",
-            last,
-            *claim("dp-joint", request=REQUESTS),
-            joint,
             every,
+            "dp-joint",
+            learned + sum(runs),
+            joint,
             GAUSSIAN,
+            request=REQUESTS,
         ),
-        AuditedClaim(
-            "deletion-1",
-            "deleted by request 1",
+        claim(
+            f"deletion-{deleted_by}",
+            by,
             "deleted",
-            (1,),
-            *claim("deletion"),
+            last,
+            "deletion",
             deleted,
             one,
             GAUSSIAN,
+            request=deleted_by,
         ),
-        AuditedClaim(
-            "adaptive-1",
-            "deleted; 1 release seen, rows recoded",
-            "recoded",
+        claim(
+            "adaptive-1", coded, "recoded", (1,), "deletion-adaptive", recoded, one, EVENT, seen=1
+        ),
+        claim(
+            f"null-{deleted_by}",
+            by + empty,
+            "null",
+            last,
+            "deletion-null",
+            deleted / 4,
+            aside,
+            GAUSSIAN,
+            request=deleted_by,
+        ),
+        claim(
+            "null-adaptive-1",
+            coded + empty,
+            "recoded-null",
             (1,),
-            *claim("deletion-adaptive", adaptivity=1),
-            recoded,
-            one,
+            "deletion-null-adaptive",
+            recoded_null,
+            aside,
             EVENT,
+            seen=1,
         ),
-    )
+    ]
+
+
+def _ends(plan: Plan, releases: int) -> list[int]:
+    """How many steps were taken before each release."""
+    return [plan.learn_steps + i * plan.delete_steps for i in range(releases)]
+
+
+def _gaps(plan: Plan, row: int, start: int, stop: int) -> np.ndarray:
+    return law.gaps_of_row(1.0, plan.n, plan.batches, row, range(start, stop))
 
 
 def _known(score: scores.Score) -> scores.Score:
@@ -131,14 +198,14 @@ def _known(score: scores.Score) -> scores.Score:
     return one_event(score, share=0.1, learned=False)
 
 
-def _law_of_releases(plan: Plan, releases: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _law_of_releases(
+    plan: Plan, row: int, releases: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means in both worlds and the common covariance of φ_0, φ_1, … while the record stays."""
-    steps = plan.learn_steps + plan.delete_steps * np.arange(releases)
-    rate = (plan.problem.l2, plan.n, plan.step_size)
-    mean = law.mean_shift(1.0, *rate, steps, 0) / 2
-    spread = law.variance(
-        plan.problem.l2, plan.noise_variance, plan.step_size, steps, plan.init_variance
-    )
-    decay = (1 - plan.step_size * plan.problem.l2) ** np.abs(steps[:, None] - steps)
+    steps = np.array(_ends(plan, releases))
+    l2, eta = plan.problem.l2, plan.step_size
+    mean = np.array([law.shift_of_steps(l2, _gaps(plan, row, 0, end), eta) / 2 for end in steps])
+    spread = law.variance(l2, plan.noise_variance, eta, steps, plan.init_variance)
+    decay = (1 - eta * l2) ** np.abs(steps[:, None] - steps)
     earlier = np.minimum.outer(np.arange(releases), np.arange(releases))
     return mean, -mean, decay * spread[earlier]

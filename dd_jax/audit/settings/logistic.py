@@ -5,6 +5,7 @@ they learn of it into other rows before its deletion. Exact divergences are not 
 """
 
 import itertools
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -20,18 +21,18 @@ from dd_jax.audit.settings.base import (
     EPS_DP,
     EVENT,
     GAUSSIAN,
-    TARGET_ROW,
     AuditedClaim,
     AuditSetting,
     certified,
     one_event,
+    targets,
 )
 from dd_jax.erm import Problem
 from dd_jax.interaction import Requester
 from dd_jax.losses import deletion
 from dd_jax.losses.base import Loss
-from dd_jax.plans import plan_convex
-from dd_jax.types import Edit, Labelled, apply_edit, replacement
+from dd_jax.plans import Plan, plan_convex
+from dd_jax.types import Edit, Labelled, Mechanism, apply_edit, replacement
 
 DATASET, L2 = "digits-3-vs-8", 0.1
 # Releases that are kept: all of a short stream, and those around a late deletion.
@@ -48,25 +49,27 @@ class Target(NamedTuple):
     """The record of the present world and that of the absent one, as single rows.
 
     Attributes:
+        row: where they are.
         record, other: the two records; their gradients point in opposite directions along v.
         direction: v, the unit direction in which they differ.
         centre: ⟨θ*, v⟩ of the minimiser without either, halfway between the two worlds.
     """
 
+    row: int
     record: Labelled
     other: Labelled
     direction: np.ndarray
     centre: float
 
 
-def worst_record(problem: erm.Problem, train: Labelled) -> Target:
+def worst_record(problem: erm.Problem, train: Labelled, row: int = 0) -> Target:
     """Two records that the model gets wrong alike and that pull it in opposite directions.
 
     a, b = -t u ± √(1-t²) v, both labelled +1, with u = θ*/‖θ*‖ and v the direction in which the
     rows vary least. Their gradients differ by 2 √(1-t²) s(t‖θ*‖) v, s the logistic function; t
     makes that largest. A mere change of label would give v, half of what is certified.
     """
-    blanked = apply_edit(train, deletion(problem.loss, train, [TARGET_ROW]))
+    blanked = apply_edit(train, deletion(problem.loss, train, [row]))
     optimum = np.asarray(erm.minimise(problem, blanked).params, np.float64)
     size = np.linalg.norm(optimum)
     _, axes = np.linalg.eigh(np.asarray(blanked.features.T @ blanked.features, np.float64))
@@ -78,10 +81,10 @@ def worst_record(problem: erm.Problem, train: Labelled) -> Target:
     scale = 1 - 1e-6
     sides = [-tilt * optimum / size + side * np.sqrt(1 - tilt**2) * along for side in (1, -1)]
     record, other = (
-        Labelled(jnp.asarray(scale * row[None], jnp.float32), jnp.ones(1, jnp.float32))
-        for row in sides
+        Labelled(jnp.asarray(scale * side[None], jnp.float32), jnp.ones(1, jnp.float32))
+        for side in sides
     )
-    return Target(record, other, along, float(optimum @ along))
+    return Target(row, record, other, along, float(optimum @ along))
 
 
 class Looks(NamedTuple):
@@ -100,10 +103,10 @@ def recoder(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> 
     """
     n = train.features.shape[0]
     direction = jnp.asarray(target.direction, jnp.float32)
-    # Slot 0 belongs to the last row until the target is deleted, so that every edit has the same r.
-    others = jnp.concatenate([jnp.array([n - 1], jnp.int32), jnp.arange(1, n - 1, dtype=jnp.int32)])
+    # Slot 0 belongs to the last other row until the target is deleted: every edit has the same r.
+    others = jnp.roll(jnp.delete(jnp.arange(n, dtype=jnp.int32), target.row), 1)
     own = jax.tree.map(lambda leaf: leaf[others], train)
-    null = deletion(loss, train, [TARGET_ROW]).record
+    null = deletion(loss, train, [target.row]).record
 
     def init(key):
         del key
@@ -119,7 +122,7 @@ def recoder(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> 
         coded = Labelled(features, jnp.ones_like(own.label))
         coded = jax.tree.map(lambda leaf, blank: leaf.at[0].set(blank[0]), coded, null)
         record = jax.tree.map(lambda new, old: jnp.where(now, new, old), coded, own)
-        rows = others.at[0].set(jnp.where(now, jnp.int32(TARGET_ROW), others[0]))
+        rows = others.at[0].set(jnp.where(now, jnp.int32(target.row), others[0]))
         return memory, Edit(rows, record)
 
     return Requester(init, act)
@@ -129,14 +132,12 @@ def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int)
     """Deletes the other record with the largest loss under what it saw last, and the target at
     request `deleted_by`. Of the target it knows the row alone.
     """
-    del target
-    blanked = apply_edit(train, deletion(loss, train, [TARGET_ROW]))
-    others = requesters.largest_loss(loss, blanked)
-    delete = deletion(loss, train, [TARGET_ROW])
+    delete = deletion(loss, train, [target.row])
+    others = requesters.largest_loss(loss, apply_edit(train, delete))
 
     def init(key):
         memory = others.init(key)
-        return memory._replace(alive=memory.alive.at[TARGET_ROW].set(False))
+        return memory._replace(alive=memory.alive.at[target.row].set(False))
 
     def act(key, memory, observation):
         memory, edit = others.act(key, memory, observation)
@@ -149,8 +150,12 @@ def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int)
 # --- the setting --------------------------------------------------------------------------------
 
 
-def setting(order: float) -> AuditSetting:
-    """Logistic regression on digits-3-vs-8 with a made worst record in row 0; R_q is not known."""
+def setting(order: float, batches: int = 1) -> AuditSetting:
+    """Logistic regression on digits-3-vs-8 with a made worst record in one row; R_q is not known.
+
+    With batches the row is in the first, in a middle one or in the last, and K_U is no multiple of
+    m. The null reference is judged with the row empty in the other world.
+    """
     problem = Problem(losses.logistic(), L2)
     train = data.load(DATASET).train
     n, dim = train.features.shape
@@ -165,65 +170,92 @@ def setting(order: float) -> AuditSetting:
         eps_dd=EPS_DD,
         edits_per_request=n,
         step_size=0.5 / (L2 + smoothness),  # at which the paper's theorems hold too
+        batches=batches,
     )
+    if batches > 1 and plan.delete_steps % batches == 0:
+        plan = replace(plan, delete_steps=plan.delete_steps + 1)
     mechanism = noisy_gd.mechanism(problem, plan)
-    target = worst_record(problem, train)
-    database = apply_edit(train, replacement([TARGET_ROW], target.record))
-    worlds = (database, replacement([TARGET_ROW], target.other))
-    score = along(target.direction)
-
-    def stream(kept: tuple[int, ...], deleted_by: int) -> Interaction:
-        """Other rows are deleted one after another, the target at some request or never."""
-        rows = list(range(1, max(kept) + 1))
-        if deleted_by:
-            rows[deleted_by - 1] = TARGET_ROW
-        edits = requesters.stack_edits([deletion(problem.loss, train, [row]) for row in rows])
-        plain = (mechanism, requesters.fixed_stream)
-        return Interaction(*plain, *worlds, kept, deleted_by, (edits,), SHARED_CHUNK)
-
-    def audit(name, words, interaction, releases, claim, gates=GAUSSIAN) -> AuditedClaim:
-        ours, paper = claim
-        return AuditedClaim(name, words, interaction, releases, ours, paper, None, score, gates)
-
-    interactions = {"stays": stream(EARLY, 0), "deletion-1": stream(EARLY, 1)}
-    interactions[f"deletion-{LATE[0]}"] = stream(LATE, LATE[0])
-    joint = certified(plan, "dp-joint", request=max(EARLY))
-    audited = [
-        audit("dp", "one release, record stays", "stays", (0,), certified(plan, "dp")),
-        audit("dp-joint", f"{len(EARLY)} releases jointly", "stays", EARLY, joint),
-    ]
-    for request in (1, LATE[0]):
-        name, words = f"deletion-{request}", f"deleted by request {request}"
-        claim = certified(plan, "deletion", request=request)
-        audited.append(audit(name, words, name, (request, request + 1), claim))
-    for seen, kind in itertools.product(SEEN, (RECODING, LOSS)):
-        # The recoding request also deletes the target; the loss chaser does so after p deletions.
-        request = seen if kind == RECODING else seen + 1
-        make = recoder if kind == RECODING else loss_chaser
-        requester = make(problem.loss, train, target, deleted_by=request)
-        name = f"adaptive-{seen}-{kind}"
-        interactions[name] = Interaction(
-            mechanism,
-            always(requester),
-            *worlds,
-            (request,),
-            request,
-            (),
-            COPIED_CHUNK,
-            observe=tuple(range(seen)),
-        )
-        words = f"deleted; {seen} release{'s' * (seen > 1)} seen, {_WORDS[kind]}"
-        claim = certified(plan, "deletion-adaptive", seen, request)
-        gates = EVENT if kind == RECODING else GAUSSIAN
-        audited.append(audit(name, words, name, (request,), claim, gates))
+    interactions, audited = {}, []
+    for where, row in targets(n, batches).items():
+        found = _of_row(plan, problem, mechanism, train, row)
+        for name, (interaction, cases) in found.items():
+            interactions[name + where] = interaction
+            audited += [
+                case._replace(name=case.name + where, interaction=name + where) for case in cases
+            ]
+    summary = f"logistic regression on {DATASET}, n = {n}, d = {dim}"
     return AuditSetting(
         "logistic",
-        f"logistic regression on {DATASET}, n = {n}, d = {dim}",
-        {"setting": "logistic", "order": order, "dataset": DATASET},
+        summary + (f", {batches} batches" if batches > 1 else ""),
+        {"setting": "logistic", "order": order, "dataset": DATASET, "batches": batches},
         plan,
         interactions,
         tuple(audited),
     )
+
+
+def _of_row(
+    plan: Plan, problem: Problem, mechanism: Mechanism, train: Labelled, row: int
+) -> dict[str, tuple[Interaction, list[AuditedClaim]]]:
+    """Interactions about a record of this row, and the claims that are judged on each."""
+    loss, target = problem.loss, worst_record(problem, train, row)
+    database = apply_edit(train, replacement([row], target.record))
+    worlds = (database, replacement([row], target.other))
+    empty = deletion(loss, train, [row])
+    score = along(target.direction)
+
+    def stream(kept: tuple[int, ...], deleted_by: int) -> Interaction:
+        """Other rows are deleted one after another, the target at some request or never."""
+        rows = [other for other in range(1, max(kept) + 2) if other != row][: max(kept)]
+        if deleted_by:
+            rows[deleted_by - 1] = row
+        edits = requesters.stack_edits([deletion(loss, train, [other]) for other in rows])
+        plain = (mechanism, requesters.fixed_stream)
+        return Interaction(*plain, *worlds, kept, deleted_by, (edits,), SHARED_CHUNK)
+
+    def adaptive(kind: str, seen: int, request: int) -> Interaction:
+        make = recoder if kind == RECODING else loss_chaser
+        requester = always(make(loss, train, target, deleted_by=request))
+        told = {"observe": tuple(range(seen))}
+        return Interaction(
+            mechanism, requester, *worlds, (request,), request, (), COPIED_CHUNK, **told
+        )
+
+    def case(name, words, releases, claim, gates=GAUSSIAN) -> AuditedClaim:
+        ours, paper = claim
+        return AuditedClaim(name, words, name, releases, ours, paper, None, score, gates)
+
+    joint = certified(plan, "dp-joint", request=max(EARLY))
+    stays = [
+        case("dp", "one release, record stays", (0,), certified(plan, "dp")),
+        case("dp-joint", f"{len(EARLY)} releases jointly", EARLY, joint),
+    ]
+    found = {"stays": (stream(EARLY, 0), stays)}
+    for request, kept in ((1, EARLY), (LATE[0], LATE)):
+        name, words = f"deletion-{request}", f"deleted by request {request}"
+        claim = certified(plan, "deletion", request=request)
+        made = case(name, words, (request, request + 1), claim)
+        found[name] = (stream(kept, request), [made])
+    for seen, kind in itertools.product(SEEN, (RECODING, LOSS)):
+        # The recoding request also deletes the target; the loss chaser does so after p deletions.
+        request = seen if kind == RECODING else seen + 1
+        words = f"deleted; {seen} release{'s' * (seen > 1)} seen, {_WORDS[kind]}"
+        claim = certified(plan, "deletion-adaptive", seen, request)
+        gates = EVENT if kind == RECODING else GAUSSIAN
+        name = f"adaptive-{seen}-{kind}"
+        made = case(name, words, (request,), claim, gates)
+        found[name] = (adaptive(kind, seen, request), [made])
+    for which, seen, like in (
+        ("deletion-null", 0, "deletion-1"),
+        ("deletion-null-adaptive", 1, f"adaptive-1-{RECODING}"),
+    ):
+        interaction, (made,) = found[like]
+        ours, paper = certified(plan, which, seen)
+        words = f"{made.words}; the other world's row is empty"
+        name = like.replace("deletion", "null").replace("adaptive", "null-adaptive")
+        made = made._replace(name=name, words=words, claim=ours, paper=paper)
+        found[name] = (interaction._replace(alternative=empty), [made])
+    return found
 
 
 def along(direction: np.ndarray) -> scores.Score:
