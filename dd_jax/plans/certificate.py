@@ -221,7 +221,7 @@ def has_null_reference(plan: Settings) -> bool:
 
     It needs a bound on the whole gradient of one record, and neighbouring runs: not labels alone,
     and not the Gibbs law. `_comparator_null` says where it is a law as `dfn:deletion` asks for
-    (erratum E12).
+    (erratum E16).
     """
     return plan.kind != "nonconvex" and plan.protects == "record"
 
