@@ -1,10 +1,10 @@
 """All adversaries against Noisy-GD: none may beat its certificate, and with less noise one must.
 
 The attacks vary the condition number κ, the budgets ε_dp and ε_dd, the number p of releases that
-the requester sees and the number r of rows per request. There are six of them: the requesters of
-the median attack, of the theorem that privacy is necessary (`thm:dp_necessary`), of recoding and of
-re-encoding, a likelihood-ratio test and a shadow-model test. Each advantage is compared with the
-certified one, 2Φ(μ/2) - 1.
+the requester sees and the number r of rows per request, for one number m of batches. There are six
+of them: the requesters of the median attack, of the theorem that privacy is necessary
+(`thm:dp_necessary`), of recoding and of re-encoding, a likelihood-ratio test and a shadow-model
+test. Each advantage is compared with the certified one, 2Φ(μ/2) - 1.
 
 One family of problems has a closed form: the linear loss in one dimension, where the sign of a
 release is the likelihood-ratio test. The other has none: logistic regression in the plane, where
@@ -30,7 +30,7 @@ from dd_jax.audit.samples import Outcome, Stage, two_worlds
 from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
 from dd_jax.erm import Problem
-from dd_jax.guarantees import inference, renyi
+from dd_jax.guarantees import inference, renyi, schedules
 from dd_jax.interaction import Requester
 from dd_jax.intervals import Estimate, advantage, simultaneous
 from dd_jax.losses.base import Loss
@@ -53,11 +53,12 @@ NUM_ATTACKS = len(LINEAR_ATTACKS) + 1
 CONDITIONS = (2.0, 4.0, 10.0)
 BUDGETS = (0.5, 1.0, 2.0, 4.0)
 ALL_ROWS = 0
-# (p, r, K_U); r = ALL_ROWS means every other row. ε_dd = ε_dp (1 - 1/κ)^(2 K_U) follows.
+# (p, r, K_U); r = ALL_ROWS means every other row. ε_dd follows.
 REQUESTERS = ((0, 1, 2), (1, ALL_ROWS, 3), (2, 2, 4), (3, ALL_ROWS, 2))
 LEARN_STEPS = 30
 CONTROL_SEEDS = 4
 MOST_RECORDS = 1_000
+MOST_BATCHES = 20
 # What is measured is far above the rounding of float32 models.
 ROUNDING = 1e-4
 ROUNDING_OF_BUDGETS = 1e-9
@@ -65,10 +66,15 @@ ROUNDING_OF_BUDGETS = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyGDSettings(RenyiSettings):
-    """n records; half of the seeds fit the shadow test."""
+    """n records in m batches that take turns; half of the seeds fit the shadow test."""
 
     seeds: int = number(2_000, checks.whole, least=FEWEST_SAMPLES)
     n: int = number(20, checks.whole, least=5, most=MOST_RECORDS)
+    batches: int = number(1, checks.whole, least=1, most=MOST_BATCHES)
+
+    def __post_init__(self):
+        super().__post_init__()
+        schedules.check_batches(self.n, self.batches)
 
 
 # The games: what is learned, what the requesters do, what the adversary sees.
@@ -189,12 +195,13 @@ def _weights(memory: Memory, rows: Array, n: int, strategy: Array) -> Array:
 
 
 class Moves(NamedTuple):
-    """The static part of a game: steps, the number p of releases shown, rows per request."""
+    """The static part of a game: steps, the number p of releases shown, rows per request, m."""
 
     learn_steps: int
     delete_steps: int
     observed: int
     edits: int
+    batches: int
 
     @property
     def deletion(self) -> int:
@@ -213,7 +220,7 @@ def trial(name: str, moves: Moves) -> Callable[..., Outcome]:
 
     def one(key: Array, records: PyTree, l2: Array, schedule: Schedule, strategy: Array) -> Outcome:
         n = num_records(records)
-        steps = {"learn_steps": moves.learn_steps, "delete_steps": moves.delete_steps}
+        steps = {name: getattr(moves, name) for name in ("learn_steps", "delete_steps", "batches")}
         curator = mechanism(Problem(family.loss, l2), schedule._replace(**steps))
         curious = requester(family, n, moves.edits, request, strategy)
         shown = tuple(range(moves.observed))
@@ -227,25 +234,36 @@ def trial(name: str, moves: Moves) -> Callable[..., Outcome]:
 
 
 class Configuration(NamedTuple):
-    """What is certified and attacked: κ, ε_dp, ε_dd, p, r."""
+    """What is certified and attacked: κ, ε_dp, ε_dd, p, r, m."""
 
     condition: float
     eps_dp: float
     eps_dd: float
     observed: int
     edits: int
+    batches: int = 1
 
     def __str__(self) -> str:
+        cycle = f", m = {self.batches}" if self.batches > 1 else ""
         return (
             f"κ = {self.condition:g}, ε_dp = {self.eps_dp:g}, ε_dd = {self.eps_dd:g}, "
-            f"p = {self.observed}, r = {self.edits}"
+            f"p = {self.observed}, r = {self.edits}{cycle}"
         )
 
 
-def configurations(n: int) -> list[Configuration]:
+def configurations(n: int, batches: int = 1) -> list[Configuration]:
     """All 48 configurations; those that differ only in κ and ε_dp share their compiled games."""
+
+    def left(condition, steps):
+        """What K_U steps leave of ε_dp: (1 - 1/κ)^(2 K_U) with full batches."""
+        after, before = (
+            schedules.cyclic(1 / condition, 1.0, batches, np.inf, float(since))
+            for since in (steps, 0)
+        )
+        return float(after / before)
+
     return [
-        Configuration(k, eps_dp, eps_dp * (1 - 1 / k) ** (2 * steps), observed, edits or n - 1)
+        Configuration(k, eps_dp, eps_dp * left(k, steps), observed, edits or n - 1, batches)
         for (observed, edits, steps), k, eps_dp in itertools.product(
             REQUESTERS, CONDITIONS, BUDGETS
         )
@@ -262,7 +280,11 @@ class Case(NamedTuple):
 
 
 def make_case(name: str, setting: Configuration, n: int, order: float) -> Case:
-    """The optimal plan for the budgets, with K_L = 30: the certificate holds for every K_L."""
+    """The optimal plan for the budgets, with K_L = 30: the certificate holds for every K_L.
+
+    With batches K_L is such that the last step before the deletion is on the target's batch, the
+    first one: no place in the cycle leaves more.
+    """
     family = FAMILIES[name]
     l2 = family.l2(setting.condition)
     plan = plan_convex(
@@ -274,9 +296,12 @@ def make_case(name: str, setting: Configuration, n: int, order: float) -> Case:
         eps_dd=setting.eps_dd * (1 + ROUNDING_OF_BUDGETS),
         edits_per_request=setting.edits,
         step_size=1 / (setting.condition * l2),
+        batches=setting.batches,
     )
-    plan = replace(plan, learn_steps=LEARN_STEPS)
-    moves = Moves(plan.learn_steps, plan.delete_steps, setting.observed, setting.edits)
+    before = LEARN_STEPS + setting.observed * plan.delete_steps
+    plan = replace(plan, learn_steps=LEARN_STEPS + (1 - before) % setting.batches)
+    steps = (plan.learn_steps, plan.delete_steps)
+    moves = Moves(*steps, setting.observed, setting.edits, setting.batches)
     return Case(name, setting, plan, moves)
 
 
@@ -324,10 +349,10 @@ def exact_likelihood_ratio(case: Case) -> float:
     """2Φ(Δ/(2√Var)) - 1: the advantage of the likelihood-ratio test, linear family."""
     plan, moves = case.plan, case.moves
     present = moves.learn_steps + (moves.deletion - 1) * moves.delete_steps
-    numbers = (2.0, 1.0, plan.problem.l2, plan.noise_variance, plan.n, plan.step_size)
-    divergence = linear.renyi(
-        *numbers, present, delete_steps=moves.delete_steps, init_variance=plan.init_variance
-    )
+    used = linear.gaps_of_row(1.0, plan.n, plan.batches, TARGET_ROW, range(present))
+    gaps = np.append(used, np.zeros(moves.delete_steps))
+    numbers = (plan.problem.l2, gaps, plan.noise_variance, plan.step_size)
+    divergence = linear.renyi_of_steps(2.0, *numbers, init_variance=plan.init_variance)
     return float(inference.advantage_gdp(renyi.gdp_from_linear_renyi(2.0, divergence)))
 
 
@@ -379,7 +404,7 @@ def score(
 def attack(key: Array, settings: NoisyGDSettings) -> AttackResult:
     """Every attack in every configuration, and a control with half of the noise."""
     n, seeds = settings.n, settings.seeds
-    every = configurations(n)
+    every = configurations(n, settings.batches)
     control = [one for one in every if one.observed == 1 and one.edits == n - 1]
     each = simultaneous(settings.confidence, NUM_ATTACKS * (len(every) + len(control)))
     play_all = functools.partial(score, n=n, order=settings.order, confidence=each)
@@ -416,6 +441,7 @@ def _row(found: Scores) -> dict:
         "ε_dd": setting.eps_dd,
         "p": setting.observed,
         "r": setting.edits,
+        "m": setting.batches,
         "best attack": found.best,
         "success": estimate.value,
         "low": estimate.low,

@@ -28,8 +28,9 @@ def test_there_are_enough_configurations_and_few_games_to_compile():
 
 @pytest.mark.parametrize("index", [0, 30])
 @pytest.mark.parametrize("name", against.FAMILIES)
-def test_the_certificate_is_the_optimal_one_for_these_budgets(index, name):
-    setting = against.configurations(N)[index]
+@pytest.mark.parametrize("batches", [1, 3])
+def test_the_certificate_is_the_optimal_one_for_these_budgets(index, name, batches):
+    setting = against.configurations(N, batches)[index]
     case = against.make_case(name, setting, N, 2.0)
     assert case.plan.accountant == "optimal"
     assert case.plan.step_size * case.plan.problem.l2 == pytest.approx(1 / setting.condition)
@@ -37,6 +38,11 @@ def test_the_certificate_is_the_optimal_one_for_these_budgets(index, name):
     mu = np.sqrt(setting.eps_dd + setting.observed * setting.eps_dp)
     assert bound == pytest.approx(2 * stats.norm.cdf(mu / 2) - 1)
     assert tightest <= bound * (1 + 1e-9)
+    # The planner finds the steps that the budgets were made from, and the target is used last.
+    assert case.plan.delete_steps == against.REQUESTERS[index // 12][2]
+    last = case.moves.learn_steps + setting.observed * case.moves.delete_steps - 1
+    assert last % batches == 0
+    assert case.plan.batches == case.moves.batches == batches
 
 
 @pytest.mark.parametrize("name", against.FAMILIES)
@@ -112,6 +118,14 @@ def test_the_shadow_test_is_judged_on_runs_it_was_not_fitted_on():
     assert against.shadow_attack(Pair(*noise), 0.9).low < 0
 
 
+def test_with_batches_the_likelihood_ratio_test_is_at_the_bound():
+    """Where nobody looks, and the target is used last, what is certified is the exact value."""
+    for setting in against.configurations(N, 3)[:12]:
+        case = against.make_case("linear", setting, N, 2.0)
+        exact = against.exact_likelihood_ratio(case)
+        assert exact == pytest.approx(against.certified(case, 2.0)[1], rel=2e-3)
+
+
 def test_the_exact_advantage_of_the_likelihood_ratio_test():
     case = against.make_case("linear", against.configurations(N)[5], N, 2.0)
     plan, c = case.plan, 0.75
@@ -148,16 +162,20 @@ def test_a_limit_above_either_bound_counts_against_us(bounds):
 
 
 @pytest.mark.slow
-def test_no_attack_beats_the_certificate_and_half_the_noise_is_caught(monkeypatch):
+@pytest.mark.parametrize("batches", [1, 3])
+def test_no_attack_beats_the_certificate_and_half_the_noise_is_caught(monkeypatch, batches):
     # At 1024 seeds the control's lower limit is seven deviations above the certificate already.
     monkeypatch.setattr(against, "CONTROL_SEEDS", 1)
-    monkeypatch.setattr(against, "REQUESTERS", against.REQUESTERS[: soak(3, 4)])
+    requesters = soak(
+        against.REQUESTERS[1:2] if batches > 1 else against.REQUESTERS[:3], against.REQUESTERS
+    )
+    monkeypatch.setattr(against, "REQUESTERS", requesters)
     monkeypatch.setattr(against, "CONDITIONS", soak((2.0, 10.0), against.CONDITIONS))
     monkeypatch.setattr(against, "BUDGETS", soak((0.5, 4.0), against.BUDGETS))
-    result = find("noisy-gd").run(jax.random.key(0), seeds=1_024)
+    result = find("noisy-gd").run(jax.random.key(0), seeds=1_024, batches=batches)
     assert [finding.refuted for finding in result.findings] == [False, True, False]
     assert [finding.claim.owner for finding in result.findings] == ["ours", "control", "ours"]
-    assert len(result.rows) == soak(12, 48)
+    assert len(result.rows) == len(requesters) * soak(4, 12)
     for row in result.rows:
         assert row["low"] <= min(row["tightest"], row["certified"])
     assert result.estimate.low <= result.bound

@@ -43,6 +43,7 @@ def test_listing_does_not_import_jax():
         ("sum", {"confidence": 1}, "confidence"),
         ("noisy-gd", {"confidence": 1 - 1e-11}, "confidence"),
         ("noisy-gd", {"n": 4}, "n = 4"),
+        ("noisy-gd", {"n": 5, "batches": 6}, "batches"),
         ("noisy-gd", {"seeds": 3}, "seeds"),
         ("median", {"n": 100}, "odd"),
         ("median", {"n": 3}, "n = 3"),
