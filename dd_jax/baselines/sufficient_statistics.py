@@ -19,6 +19,7 @@ x = (high + low 2^{-b}) 2^{-b}. Sums of products of limbs fit 32 bits if n 4^b <
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -137,7 +138,7 @@ def calibrate(
     ratio = float(checks.positive("ratio", ratio))
     # ‖a‖ may be 1 + ROUNDING, and ‖aaᵀ‖ its square.
     vector = release_mu_squared(ratio, 1.0) * (1 + ROUNDING) ** 4 / mu**2
-    made = Calibration(
+    return Calibration(
         n=n,
         dim=dim,
         l2=problem.constants.l2,
@@ -148,9 +149,6 @@ def calibrate(
         epsilon=float(renyi.gdp_epsilon(mu, delta)),
         delta=float(delta),
     )
-    least = math.sqrt(min(made.matrix_variance / 2, made.vector_variance))
-    require_float32_noise(least, n, "give a smaller epsilon or fewer records")
-    return made
 
 
 def _require_unit_records(problem: Problem) -> None:
@@ -158,7 +156,7 @@ def _require_unit_records(problem: Problem) -> None:
     constants = problem.constants.loss
     radius = 1 + 2 * ROUNDING
     labels = constants.label_sensitivity
-    if constants.smoothness > radius**2 or labels is None or labels > 2 * radius:
+    if (constants.smoothness or math.inf) > radius**2 or labels is None or labels > 2 * radius:
         raise InputError(
             "the noise is for ‖a‖ ≤ 1 and |y| ≤ 1; rescale the records and use "
             "losses.squared(label_bound=1)."
@@ -197,7 +195,8 @@ def gram(rows: Float[Array, "n k"], bits: int) -> Int[Array, "k k"]:
 
 def sums(problem: Problem, records, bits: int, counted=None) -> Int[Array, "k k"]:
     """The exact statistics of records, those that are not counted left out."""
-    features, label = problem.loss.scores.split(records)
+    scores: Any = problem.loss.scores
+    features, label = scores.split(records)
     rows = limbs(jnp.concatenate([features, label[:, None]], axis=1), bits)
     return gram(rows if counted is None else jnp.where(counted[:, None], rows, 0), bits)
 
@@ -231,6 +230,7 @@ def system(problem: Problem, calibration: Calibration) -> System:
 
     Raises:
         InputError: another loss than squared error on unit records, or another λ than calibrated.
+        CertificateRefused: noise that drowns in the rounding of sums of n records.
     """
     _require_unit_records(problem)
     if problem.constants.l2 != calibration.l2:
@@ -239,6 +239,8 @@ def system(problem: Problem, calibration: Calibration) -> System:
             f"{problem.constants.l2:g}; calibrate again."
         )
     n, bits = calibration.n, calibration.bits
+    least = math.sqrt(min(calibration.matrix_variance / 2, calibration.vector_variance))
+    require_float32_noise(least, n, "give a smaller epsilon or fewer records")
 
     def learn(key, database):
         del key

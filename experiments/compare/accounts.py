@@ -16,7 +16,7 @@ published accountants count.
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ import dd_jax as dd
 from dd_jax.baselines import langevin, pnsgd
 from dd_jax.guarantees import convex, renyi, risk, schedules
 from dd_jax.plans import conditions
+from dd_jax.plans.settings import Reference
 
 REPLACED, NULL, RETRAINING = "replaced", "null", "retraining"
 PUBLISHED, OPTIMAL = "published", "optimal"
@@ -141,7 +142,7 @@ def _account(promise, system, accountant, notion, run: convex.Descent, passes) -
     )
 
 
-def _plan(promise: Promise, batches: int, reference=REPLACED) -> dd.Plan:
+def _plan(promise: Promise, batches: int, reference: Reference = "replaced") -> dd.Plan:
     """Noisy-GD's plan; learning by the same steps takes the same gradients in every system."""
     return dd.plan_convex(
         promise.problem,
@@ -202,7 +203,7 @@ def _langevin(promise: Promise) -> list[Account]:
 
 def _noisy_gd(promise: Promise, batches: int) -> list[Account]:
     run, rows = promise.run(batches), []
-    for reference in (REPLACED, NULL):
+    for reference in get_args(Reference):
         passes = _plan(promise, batches, reference).delete_steps / batches
         rows.append(_account(promise, "Noisy-GD", OPTIMAL, reference, run, passes))
     return rows

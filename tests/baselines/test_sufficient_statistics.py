@@ -138,7 +138,7 @@ def test_the_noise_is_the_least_for_the_target_and_releases_compose():
         tails = stats.norm.cdf([mu / 2 - 1 / mu, -mu / 2 - 1 / mu])
         return tails[0] - math.e * tails[1]
 
-    mu = brentq(lambda mu: delta(mu) - 1e-3, 0.1, 2)
+    mu: float = brentq(lambda mu: delta(mu) - 1e-3, 0.1, 2)
     assert MADE.mu == pytest.approx(mu, rel=1e-6)
     spent = system_file.release_mu_squared(MADE.matrix_variance, MADE.vector_variance)
     assert spent == pytest.approx(mu**2, rel=1e-5)
@@ -217,7 +217,9 @@ def with_loss(**options):
         (
             CertificateRefused,
             "float32",
-            lambda: system_file.calibrate(PROBLEM, **(CLAIM | {"n": 10**7, "epsilon": 1000.0})),
+            lambda: system_file.system(
+                PROBLEM, system_file.calibrate(PROBLEM, **(CLAIM | {"n": 10**7}))
+            ),
         ),
         (
             InputError,
