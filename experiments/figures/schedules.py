@@ -166,8 +166,9 @@ def _runs(config: Config, runner: Runner) -> dict[str, np.ndarray]:
             runner, f"{place}", asked.problem, plan, loaded.train, edits, config, key
         )
         accuracies.append(erm.accuracy(models, test))
-        promised = plan.certificate(request=config.deletions, delta=delta)
-        joint = renyi.gdp_from_linear_renyi(ORDER, promised.eps_dp_joint)
+        promised = plan.certificate(request=config.deletions)
+        divergences = (promised.eps_dp, promised.eps_dd, promised.eps_dp_joint)
+        mus = (renyi.gdp_from_linear_renyi(ORDER, eps) for eps in divergences)
         found.append(
             Arm(
                 batches,
@@ -175,9 +176,7 @@ def _runs(config: Config, runner: Runner) -> dict[str, np.ndarray]:
                 plan.learn_gradients / n,
                 plan.delete_gradients / n,
                 plan.learn_gradients + config.deletions * plan.delete_gradients,
-                promised.epsilon_dp,
-                promised.epsilon_dd,
-                renyi.gdp_epsilon(joint, delta),
+                *(renyi.gdp_epsilon(mu, delta) for mu in mus),
             )
         )
     return {"arms": np.array(found), "accuracy": np.array(accuracies)}

@@ -15,14 +15,14 @@ def results():
 
 
 def test_a_deletion_takes_the_known_passes(results):
-    for share, reference, known in (
-        (2, "replaced", [87, 7.3, 1.4]),
-        (10, "replaced", [289, 27.4, 11.5]),
-        (10, "null", [115, 10.1, 2.8]),
-        (2, "null", [1, 0.1, 0.05]),  # one step
-    ):
-        passes = results[schedules.cost_name(share, reference)]
-        np.testing.assert_allclose(passes, known, rtol=2e-3)
+    known = {
+        "passes: ε_dp/2, replaced": [87, 7.3, 1.4],
+        "passes: ε_dp/10, replaced": [289, 27.4, 11.5],
+        "passes: ε_dp/2, null": [1, 0.1, 0.05],  # one step
+        "passes: ε_dp/10, null": [115, 10.1, 2.8],
+    }
+    for name, passes in known.items():
+        np.testing.assert_allclose(results[name], passes, rtol=2e-3, err_msg=name)
     # σ² of the pooled bound over that of full batches: 3.379e-4 and 5.006e-4 to 2.902e-4.
     np.testing.assert_allclose(results["noise"], [1, 1.164, 1.725], rtol=1e-3)
 
