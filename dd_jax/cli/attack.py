@@ -38,6 +38,8 @@ class Config:
     """Confidence of the intervals, all of them at once."""
     n: MaybeInt = None
     """Number of records in the database."""
+    batches: MaybeInt = None
+    """Batches that take turns."""
     step: MaybeInt = None
     """The request i that deletes the target."""
     releases: MaybeInt = None
