@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from problems import soak
 from scipy import stats
 
 import dd_jax as dd
@@ -28,11 +29,12 @@ from dd_jax.oracles import linear
 MUTANTS = [name for name, control in CONTROLS.items() if not control.is_null]
 NULLS = [name for name, control in CONTROLS.items() if control.is_null]
 SEEDS = 20_000
+REPLAYS = soak(1, 20)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row.control: row for row in run_controls(jax.random.key(0), replays=1)}
+    return {row.control: row for row in run_controls(jax.random.key(0), replays=REPLAYS)}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -43,8 +45,9 @@ def test_mutants_are_flagged_and_the_correct_curator_is_not(rows, name):
     assert not row.correct_flagged, row
     assert row.as_expected
     found = json.loads(json.dumps(row.to_dict(), allow_nan=False))
-    assert (found["power"]["value"], found["as_expected"]) == (1, True)
-    assert (row.false_alarms.value, row.false_alarms.trials) == (0, 1)
+    assert found["as_expected"]
+    assert found["power"]["value"] >= 0.9
+    assert (row.false_alarms.value, row.false_alarms.trials) == (0, REPLAYS)
 
 
 @pytest.mark.parametrize("name", NULLS)
@@ -308,7 +311,7 @@ def test_judgements_depend_on_the_claim():
 
 def test_a_choice_of_controls_gives_the_same_rows(rows):
     names = ["last step skipped", "null, gaussian_law"]
-    for row in run_controls(jax.random.key(0), names=names, replays=1):
+    for row in run_controls(jax.random.key(0), names=names, replays=REPLAYS):
         # The exact law's p-values do not depend on how many share the risk.
         assert row.correct_evidence == rows[row.control].correct_evidence
         assert row.evidence == rows[row.control].evidence
