@@ -26,9 +26,10 @@ from dd_jax.erm import Problem
 from dd_jax.losses import deletion
 from dd_jax.oracles import linear as law
 from dd_jax.plans import Plan, plan_convex
-from dd_jax.types import replacement
+from dd_jax.types import Edit, replacement
 
 REQUESTS = 3
+EVERY = tuple(range(REQUESTS + 1))
 CHUNK = 20_000
 
 
@@ -57,45 +58,47 @@ def setting(order: float, batches: int = 1) -> AuditSetting:
         learn_steps=60 if full else 60 // batches * batches + 1,
         delete_steps=delete_steps,
     )
-    mechanism = noisy_gd.mechanism(problem, plan)
     deleted_by = 1 if full else 2
-    every = tuple(range(REQUESTS + 1))
-    blank = jnp.zeros((n, 1), jnp.float32)
     interactions, audited = {}, []
     for where, row in targets(n, batches).items():
-        recoder = requesters.sign_recoder(n, deletes=True, target=row)
-        database = blank.at[row].set(1)
-
-        def world(value, database=database, row=row):
-            return database, replacement([row], jnp.full((1, 1), value, jnp.float32))
-
-        def stream(requests, value, deletes, row=row, world=world):
-            """Row 1, blank already, is blanked again; the target's row at its request or never."""
-            rows = [row if deletes and i == deleted_by else 1 for i in range(1, requests + 1)]
-            edits = requesters.stack_edits([deletion(problem.loss, blank, [at]) for at in rows])
-            curator = (mechanism, requesters.fixed_stream, *world(value))
-            return Interaction(*curator, every, deleted_by * deletes, (edits,), CHUNK)
-
-        def recoded(value, recoder=recoder, world=world):
-            curator = (mechanism, always(recoder), *world(value))
-            return Interaction(*curator, (1,), 1, (), CHUNK, observe=(0,))
-
-        interactions |= {
-            f"stays{where}": stream(REQUESTS, -1, False),
-            f"deleted{where}": stream(REQUESTS, -1, True),
-            f"recoded{where}": recoded(-1),
-            f"null{where}": stream(REQUESTS, 0, True),
-            f"recoded-null{where}": recoded(0),
-        }
-        audited += _audited(plan, order, where, row, every, deleted_by)
+        interactions |= _interactions(problem, plan, where, row, deleted_by)
+        audited += _audited(plan, order, where, row, deleted_by)
     config = {"setting": "linear", "order": order, "batches": batches}
-    summary = "linear loss, exact laws" + ("" if full else f", {batches} batches of {n} rows")
+    summary = "linear loss, exact laws" + ("" if full else f", n = {n} in {batches} batches")
     return AuditSetting("linear", summary, config, plan, interactions, tuple(audited))
 
 
-def _audited(
-    plan: Plan, order: float, where: str, row: int, every: tuple[int, ...], deleted_by: int
-) -> list[AuditedClaim]:
+def _interactions(
+    problem: Problem, plan: Plan, where: str, row: int, deleted_by: int
+) -> dict[str, Interaction]:
+    """Interactions about a record of this row; `where` is added to their names."""
+    mechanism = noisy_gd.mechanism(problem, plan)
+    blank = jnp.zeros((plan.n, 1), jnp.float32)
+    database = blank.at[row].set(1)
+    opposite = replacement([row], jnp.full((1, 1), -1, jnp.float32))
+    empty = deletion(problem.loss, blank, [row])
+    recoder = always(requesters.sign_recoder(plan.n, deletes=True, target=row))
+
+    def stream(rows, alternative: Edit, request: int) -> Interaction:
+        edits = requesters.stack_edits([deletion(problem.loss, blank, [one]) for one in rows])
+        plain = (mechanism, requesters.fixed_stream, database, alternative)
+        return Interaction(*plain, EVERY, request, (edits,), CHUNK)
+
+    # Row 1 is blank already.
+    stays = [1] * REQUESTS
+    deleted = [row if request == deleted_by else 1 for request in range(1, REQUESTS + 1)]
+    recoded = Interaction(mechanism, recoder, database, opposite, (1,), 1, (), CHUNK, observe=(0,))
+    found = {
+        "stays": stream(stays, opposite, 0),
+        "deleted": stream(deleted, opposite, deleted_by),
+        "recoded": recoded,
+        "null": stream(deleted, empty, deleted_by),
+        "recoded-null": recoded._replace(alternative=empty),
+    }
+    return {name + where: interaction for name, interaction in found.items()}
+
+
+def _audited(plan: Plan, order: float, where: str, row: int, deleted_by: int) -> list[AuditedClaim]:
     """The claims about a record of this row; `where` is added to their names."""
 
     def renyi(start: int, stop: int, end: int, init_variance=0.0) -> float:
@@ -104,7 +107,7 @@ def _audited(
         numbers = (plan.problem.l2, gaps, plan.noise_variance, plan.step_size)
         return float(law.renyi_of_steps(order, *numbers, init_variance=init_variance))
 
-    ends, start = _ends(plan, len(every)), {"init_variance": plan.init_variance}
+    ends, start = _ends(plan, len(EVERY)), {"init_variance": plan.init_variance}
     learned = renyi(0, ends[0], ends[0], **start)
     # Given the release before it, each further one starts from a fixed point.
     runs = [renyi(first, last, last) for first, last in itertools.pairwise(ends)]
@@ -118,7 +121,7 @@ def _audited(
     one = _known(scores.likelihood_ratio(lambda table: table[:, 0]))
     # Against the null record the middle of the two means is not 0.
     aside = one_event(scores.likelihood_ratio(lambda table: table[:, 0]), share=0.1, learned=True)
-    joint = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, row, len(every))))
+    joint = _known(scores.gaussian_likelihood_ratio(*_law_of_releases(plan, row, len(EVERY))))
     by = f"deleted by request {deleted_by}"
     coded = "deleted; 1 release seen, rows recoded"
     empty = ", against the empty row"
@@ -133,9 +136,9 @@ def _audited(
         claim("dp", "one release, record stays", "stays", (0,), "dp", learned, one, GAUSSIAN),
         claim(
             "dp-joint",
-            f"{len(every)} releases jointly",
+            f"{len(EVERY)} releases jointly",
             "stays",
-            every,
+            EVERY,
             "dp-joint",
             learned + sum(runs),
             joint,

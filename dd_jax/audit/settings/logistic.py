@@ -245,16 +245,21 @@ def _of_row(
         name = f"adaptive-{seen}-{kind}"
         made = case(name, words, (request,), claim, gates)
         found[name] = (adaptive(kind, seen, request), [made])
-    for which, seen, like in (
-        ("deletion-null", 0, "deletion-1"),
-        ("deletion-null-adaptive", 1, f"adaptive-1-{RECODING}"),
+    for like, name, claim in (
+        ("deletion-1", "null-1", certified(plan, "deletion-null")),
+        (
+            f"adaptive-1-{RECODING}",
+            f"null-adaptive-1-{RECODING}",
+            certified(plan, "deletion-null-adaptive", 1),
+        ),
     ):
         interaction, (made,) = found[like]
-        ours, paper = certified(plan, which, seen)
         words = f"{made.words}; the other world's row is empty"
-        name = like.replace("deletion", "null").replace("adaptive", "null-adaptive")
-        made = made._replace(name=name, words=words, claim=ours, paper=paper)
-        found[name] = (interaction._replace(alternative=empty), [made])
+        stated = dict(zip(("claim", "paper"), claim, strict=True))
+        found[name] = (
+            interaction._replace(alternative=empty),
+            [made._replace(name=name, words=words, **stated)],
+        )
     return found
 
 
