@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import noisy_gd
-from dd_jax.erm import Problem
+from dd_jax.erm import Problem, gradient_of
 from dd_jax.guarantees.schedules import first_row
 from dd_jax.keys import tagged
 from dd_jax.noisy_gd import Schedule
@@ -187,16 +187,11 @@ def batch_skipped(problem: Problem, schedule: Schedule) -> Mechanism:
     """Leaves out the steps on the batch of the deleted row, as if an empty row needed none."""
 
     def delete(key, before, edit, after, state):
-        model, batch = state
         ends = first_row(num_records(after), schedule.batches, np.arange(1, schedule.batches))
         gone = jnp.sum(ends <= edit.index[0])
-        for k in range(schedule.delete_steps):
-            moved = _run(key, model, after, 1, problem, schedule, first_step=k, first_batch=batch)
-            model = jax.tree.map(
-                lambda new, old, skip=batch == gone: jnp.where(skip, old, new), moved, model
-            )
-            batch = (batch + 1) % schedule.batches
-        return noisy_gd.AtBatch(model, batch)
+        batches = (state.batch + jnp.arange(schedule.delete_steps)) % schedule.batches
+        model = _on_batches(key, state.model, after, batches, problem, schedule, skipped=gone)
+        return noisy_gd.AtBatch(model, (batches[-1] + 1) % schedule.batches)
 
     return noisy_gd.mechanism(problem, schedule)._replace(delete=delete)
 
@@ -208,13 +203,7 @@ def independent_batches(problem: Problem, schedule: Schedule) -> Mechanism:
         # Uniform up to an error of m/2^32, and much faster to compile than randint.
         bits = jax.random.bits(tagged(key, "batch"), (num_steps,))
         drawn = (bits % jnp.uint32(schedule.batches)).astype(jnp.int32)
-
-        def body(params, place):
-            k, batch = place
-            where = {"first_step": k, "first_batch": batch}
-            return _run(key, params, database, 1, problem, schedule, **where), None
-
-        return jax.lax.scan(body, params, (jnp.arange(num_steps), drawn))[0]
+        return _on_batches(key, params, database, drawn, problem, schedule)
 
     return _curator(problem, schedule, run)
 
@@ -250,7 +239,26 @@ def _start(problem: Problem, schedule: Schedule):
     return noisy_gd.mechanism(problem, schedule._replace(learn_steps=0, batches=1)).learn
 
 
-def _run(key, params, database, num_steps, problem, schedule, **place) -> PyTree:
+def _run(key, params, database, num_steps, problem, schedule) -> PyTree:
     numbers = {"step_size": schedule.step_size, "noise_variance": schedule.noise_variance}
-    numbers |= {"num_steps": num_steps, "batches": schedule.batches}
-    return noisy_gd.run(key, params, database, problem, **numbers, **place)
+    return noisy_gd.run(key, params, database, problem, num_steps=num_steps, **numbers)
+
+
+def _on_batches(key, params, database, batches, problem, schedule, skipped=-1) -> PyTree:
+    """One step on each of these batches, but none on the skipped one."""
+    slope = gradient_of(problem, database, schedule.batches)
+    deviation = jnp.sqrt(2 * schedule.step_size * schedule.noise_variance)
+
+    def body(params, place):
+        k, batch = place
+        noise = noisy_gd.standard_normal_like(noisy_gd.step_key(key, k), params)
+        moved = jax.tree.map(
+            lambda weight, normal, drift: weight + deviation * normal - schedule.step_size * drift,
+            params,
+            noise,
+            slope(params, batch),
+        )
+        keep = batch == skipped
+        return jax.tree.map(lambda new, old: jnp.where(keep, old, new), moved, params), None
+
+    return jax.lax.scan(body, params, (jnp.arange(batches.size), batches))[0]

@@ -166,16 +166,15 @@ def test_a_limit_above_either_bound_counts_against_us(bounds):
 def test_no_attack_beats_the_certificate_and_half_the_noise_is_caught(monkeypatch, batches):
     # At 1024 seeds the control's lower limit is seven deviations above the certificate already.
     monkeypatch.setattr(against, "CONTROL_SEEDS", 1)
-    requesters = soak(
-        against.REQUESTERS[1:2] if batches > 1 else against.REQUESTERS[:3], against.REQUESTERS
-    )
-    monkeypatch.setattr(against, "REQUESTERS", requesters)
-    monkeypatch.setattr(against, "CONDITIONS", soak((2.0, 10.0), against.CONDITIONS))
-    monkeypatch.setattr(against, "BUDGETS", soak((0.5, 4.0), against.BUDGETS))
+    few = ((against.REQUESTERS[1],), (2.0,), (4.0,))
+    few = few if batches > 1 else (against.REQUESTERS[:3], (2.0, 10.0), (0.5, 4.0))
+    tried = soak(few, (against.REQUESTERS, against.CONDITIONS, against.BUDGETS))
+    for name, values in zip(("REQUESTERS", "CONDITIONS", "BUDGETS"), tried, strict=True):
+        monkeypatch.setattr(against, name, values)
     result = find("noisy-gd").run(jax.random.key(0), seeds=1_024, batches=batches)
     assert [finding.refuted for finding in result.findings] == [False, True, False]
     assert [finding.claim.owner for finding in result.findings] == ["ours", "control", "ours"]
-    assert len(result.rows) == len(requesters) * soak(4, 12)
+    assert len(result.rows) == np.prod([len(values) for values in tried])
     for row in result.rows:
         assert row["low"] <= min(row["tightest"], row["certified"])
     assert result.estimate.low <= result.bound
