@@ -244,7 +244,9 @@ def _run(key, params, database, num_steps, problem, schedule) -> PyTree:
     return noisy_gd.run(key, params, database, problem, num_steps=num_steps, **numbers)
 
 
-def _on_batches(key, params, database, batches, problem, schedule, skipped=-1) -> PyTree:
+def _on_batches(
+    key, params, database, batches, problem, schedule, skipped: int | Array = -1
+) -> PyTree:
     """One step on each of these batches, but none on the skipped one."""
     slope = gradient_of(problem, database, schedule.batches)
     deviation = jnp.sqrt(2 * schedule.step_size * schedule.noise_variance)
