@@ -295,7 +295,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
         accuracy.fill_between(requests, low, high, color=colour, alpha=0.15, linewidth=0)
         style.line(accuracy, requests, values.mean(axis=0), str(arm), colour, dashes)
     accuracy.set(xlabel="deletions", ylabel="held-out accuracy", title=config.dataset)
-    accuracy.set_ylim(0.5, 1)  # from guessing to no error
+    accuracy.set_ylim(np.floor(10 * results["accuracy"].mean(axis=1).min()) / 10, 1)
     style.legend_below(accuracy, columns=1)
     return figure
 
