@@ -186,7 +186,7 @@ def test_sharp_steps_printed_in_the_errata(dim, n, noise, printed):
 
 
 def test_clipping_is_refused_where_the_lemmas_fail():
-    softmax = dd.Problem(dd.losses.softmax(num_classes=3), l2=0.1, clip_norm=0.5)
+    softmax = dd.Problem(dd.losses.softmax(num_classes=3), l2=0.05, clip_norm=0.5)
     budgets = {"n": 1000, "dim": 3, "order": 2, "eps_dp": 1, "eps_dd": 0.5}
     with pytest.raises(CertificateRefused, match="E1"):
         dd.plans.plan_convex(softmax, **budgets)

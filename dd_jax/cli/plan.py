@@ -1,7 +1,9 @@
 """`dd-jax plan`: budgets in, the settings of a run and its certificate out. Never loads JAX."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from dd_jax import constants
 from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, flag
@@ -16,6 +18,10 @@ from dd_jax.plans import (
     plan_convex,
     plan_nonconvex,
 )
+
+MaybeRisk = Annotated[
+    float | Literal["paper"] | None, tyro.conf.arg(metavar="FLOAT|paper", help_behavior_hint="")
+]
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,8 @@ class Config:
     """Requests that --batches auto counts the cost of."""
     learn_steps: MaybeInt = None
     """Steps of learning; by default what the risk bound asks for."""
-    target_risk: MaybeFloat = None
-    """Excess risk that no released model may exceed."""
+    target_risk: MaybeRisk = None
+    """Excess risk that no released model may exceed; paper for what the paper's theorem states."""
     protects: Literal["record", "label"] = "record"
     """Protect whole records, or labels only."""
     nonconvex: Switch = False

@@ -342,6 +342,40 @@ ACCOUNTANTS = {
 }
 
 
+# --- the noise as DP-SGD writes it --------------------------------------------------------------
+
+
+def noise_multiplier(run: Descent):
+    """DP-SGD's noise multiplier σ̂ of a run on full batches: σ̂ = √(2σ²/η) · n/L.
+
+    DP-SGD adds N(0, (σ̂L)² I) to the sum of n clipped gradients, which is η²σ̂²L²/n² after the step,
+    where Noisy-GD adds 2ησ². Replacing a record moves the sum by 2L, so that K steps are K Gaussian
+    mechanisms of multiplier σ̂/2: R_q = 2qK/σ̂², which is `privacy_lipschitz`. For (ε, δ) by
+    `renyi.renyi_from_epsilon_delta` σ̂ = 2√(K(ε + 2 log(1/δ)))/ε; the paper's remark below
+    `thm:abadi` lacks the 2 (erratum E14).
+    """
+    _full_batches(run, "noise multiplier")
+    root = np.sqrt(2 * np.asarray(run.noise_variance)) / np.sqrt(run.step_size)
+    return floats.plain(floats.product(root, run.n, _inverse(checks.positive("L", run.lipschitz))))
+
+
+def noise_of_multiplier(run: Descent, multiplier):
+    """The σ² of DP-SGD's noise multiplier σ̂: σ² = η (σ̂L/n)² / 2; the run's own does not matter.
+
+    The inverse of `noise_multiplier`.
+    """
+    _full_batches(run, "noise multiplier")
+    half = (checks.positive("multiplier", multiplier), run.lipschitz, np.divide(1, run.n))
+    return floats.plain(floats.product(0.5, run.step_size, *half, *half))
+
+
+def _full_batches(run, wanted):
+    if np.any(np.asarray(run.batches) > 1):
+        raise CertificateRefused(
+            f"batches = {np.max(run.batches):g} have no single {wanted}; give batches=1."
+        )
+
+
 # --- what the bounds are made of ----------------------------------------------------------------
 
 

@@ -164,6 +164,28 @@ def _best_order_minus_one(slope, delta):
         return np.exp(high)
 
 
+def renyi_from_epsilon_delta(epsilon, delta):
+    """(q, ε_q) with which R_q ≤ ε_q gives (ε, δ): q = 1 + (2/ε) log(1/δ) and ε_q = ε/2.
+
+    The paper's choice, in its footnote on the lower bound of private learning: `epsilon_simple`
+    with half of ε for the divergence and half for δ. From `rem:renyi_onesided`.
+    """
+    epsilon, delta = checks.positive("epsilon", epsilon), checks.delta(delta)
+    order = 1 - 2 * np.log(delta) / epsilon
+    return floats.plain(order), floats.plain(epsilon / 2 + 0 * order)
+
+
+def epsilon_paper_linear(slope, delta):
+    """The ε that a linear claim R_q ≤ qρ has by `renyi_from_epsilon_delta`: its inverse.
+
+    ε = ρ + √(ρ² + 4ρ log(1/δ)), where q = 1 + (2/ε) log(1/δ) and qρ = ε/2. Never below
+    `epsilon_simple_linear`, whose order is the best.
+    """
+    slope, delta = checks.nonnegative("slope", slope), checks.delta(delta)
+    root = np.hypot(slope, 2 * np.sqrt(slope) * np.sqrt(-np.log(delta)))
+    return floats.plain(slope + root)
+
+
 # --- Gaussian DP --------------------------------------------------------------------------------
 
 

@@ -99,6 +99,14 @@ def ask(
     return Question(adaptivity, request, first_inserted, observed, records, delta, row, rewritten)
 
 
+class Utility(NamedTuple):
+    """What the paper's theorem states of the risk at a privacy budget, and the steps it takes."""
+
+    risk: float
+    learn_steps: float
+    delete_steps: float
+
+
 class Numbers(NamedTuple):
     """Rényi divergences of one order, and risks; `Certificate` explains each."""
 
@@ -120,6 +128,7 @@ class Numbers(NamedTuple):
     risk_bound_learned: float | None = None
     risk_bound_request: float | None = None
     risk_bound_paper: float | None = None
+    utility: Utility | None = None
 
 
 NUMBERS: dict[str, Callable[[Settings, Question], Numbers]] = {}
@@ -153,10 +162,14 @@ def certificate_fields(plan: Settings, question: Question, reduction: str) -> di
         reported["eps_dd_null"] = numbers.eps_dd / 4
         reported["eps_dd_null_adaptive"] = numbers.eps_dd_adaptive / 4
     if plan.order is None:
-        # Gaussian DP as the exact ε at δ, all at once.
-        mus = renyi.gdp_from_linear_renyi(numbers.order, list(reported.values()))
-        exact = renyi.gdp_epsilon(mus, question.delta).tolist()
-        reported = dict(zip(reported, exact, strict=True))
+        # As the ε at δ, all at once: exact for Gaussian DP, else by the paper's footnote.
+        if numbers.privacy_form == "gaussian":
+            mus = renyi.gdp_from_linear_renyi(numbers.order, list(reported.values()))
+            converted = renyi.gdp_epsilon(mus, question.delta)
+        else:
+            slopes = [eps / numbers.order for eps in reported.values()]
+            converted = renyi.epsilon_paper_linear(slopes, question.delta)
+        reported = dict(zip(reported, converted.tolist(), strict=True))
     return dict(
         basis="promise" if question.row is None else "transcript",
         claim=_claim(plan, question, reported),
@@ -334,7 +347,14 @@ def _on_the_loss(plan: Settings) -> Iterator[tuple[str, Grounds]]:
         yield f"record gradients are clipped to norm {problem.clip_norm:g}", "by construction"
     elif plan.protects == "record":
         yield f"{name} is {problem.lipschitz:g}-Lipschitz (L)", grounds
-    if problem.clips and plan.kind == "convex":
+    if plan.kind == "convex" and conditions.only_contracts(problem):
+        rate = conditions.constants_of_steps(problem, plan.step_size)[0]
+        yield (
+            f"clipping {name} leaves no gradient of a convex loss (erratum E1); but {name} is "
+            f"convex and λ > β/8, so that every step is {1 - plan.step_size * rate:.6g}-Lipschitz",
+            grounds,
+        )
+    elif problem.clips and plan.kind == "convex":
         yield (
             f"{name} is a single-index GLM, so clipping keeps it convex and smooth; the risk is "
             f"that of the clipped loss",
@@ -410,6 +430,8 @@ def _on_the_plan(plan: Settings) -> Iterator[tuple[str, Grounds]]:
     step, start = f"step size {plan.step_size:.6g} meets", f"{plan.init_variance:.6g}"
     if plan.kind == "convex":
         rule = "η ≤ 2/(2λ+β)" if plan.accountant == "optimal" else "η < 1/(λ+β)"
+        if conditions.only_contracts(plan.problem):
+            rule = "c < 1, c the Lipschitz constant of a step"
         yield f"{step} {rule}", "checked on the plan"
     if plan.batches > 1:
         yield (
@@ -477,6 +499,7 @@ def _warnings(
     yield from _about_budgets(plan, eps)
     yield from _about_formulas(plan, question, eps)
     yield _about_risk(plan, numbers.risk_bound)
+    yield _about_utility(plan, numbers)
     if max(plan.learn_gradients, plan.delete_gradients) >= BEYOND_REACH:
         years = plan.learn_gradients / 1e9 / (365.25 * 86400)
         yield (
@@ -556,6 +579,23 @@ def _about_risk(plan: Settings, bound: float | None) -> str | None:
     return (
         f"risk_bound = {bound:.4g} is not better than that of the constant model 0 "
         f"({trivial:.4g}): give more records, larger budgets or a larger l2"
+    )
+
+
+def _about_utility(plan: Settings, numbers: Numbers) -> str | None:
+    """A plan without a target risk takes the steps that deletion needs, maybe too few for utility.
+
+    The paper says that they suffice for a small r, and forgets a term (erratum E13).
+    """
+    bound, stated = numbers.risk_bound, numbers.utility
+    if plan.risk_asked is not None or bound is None or stated is None:
+        return None
+    if bound <= stated.risk or plan.delete_steps >= stated.delete_steps:
+        return None
+    return (
+        f"K_U = {plan.delete_steps:,} deletes, and leaves a risk_bound of {bound:.4g}; utility by "
+        f"the paper's theorem takes K_U = {stated.delete_steps:,.0f} and has {stated.risk:.4g} at "
+        f"this eps_dp: give target_risk='paper', or a target of your own"
     )
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from dd_jax.constants import ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import clipping
 
 Protects = Literal["record", "label"]
 
@@ -33,11 +34,47 @@ def require_convex(problem: ProblemConstants, protects: Protects) -> None:
         raise CertificateRefused(
             f"clipping {loss.name} to norm {problem.clip_norm:g} leaves no convex certificate: the "
             f"loss is not a single-index GLM, so the clipped field may be neither a gradient nor "
-            f"monotone (erratum E1); {_unclip(problem)}, or use plan_composition, which holds for "
-            f"every clipped loss."
+            f"monotone (erratum E1); {_unclip(problem)}, plan Noisy-GD with l2 above β/8, or use "
+            f"plan_composition, which holds for every clipped loss."
         )
     require_constant(problem, "smoothness")
     sensitivity(problem, protects)
+
+
+def only_contracts(problem: ProblemConstants) -> bool:
+    """Whether clipping leaves no gradient, but may leave a contraction (`guarantees.clipping`)."""
+    loss = problem.loss
+    return problem.clips and loss.convex and not loss.single_index and loss.smoothness is not None
+
+
+def require_contraction(
+    problem: ProblemConstants, protects: Protects, accountant: str, varies: bool
+) -> None:
+    """Refuse a plan of convex kind unless its steps contract.
+
+    Beside the losses of `require_convex` these are the clipped ones that are not single-index, if
+    λ > β/8 (erratum E1), by the one accountant that asks for a contraction and no more.
+    """
+    if not only_contracts(problem) or 8 * problem.l2 <= require_constant(problem, "smoothness"):
+        require_convex(problem, protects)
+    elif accountant != "optimal" or varies:
+        raise CertificateRefused(
+            f"clipping {problem.loss.name} to norm {problem.clip_norm:g} leaves a contraction and "
+            f"no gradient (erratum E1), for which accountant={accountant!r} or steps that vary "
+            f"have no proof; use accountant='optimal' with one step size, or plan_composition."
+        )
+
+
+def constants_of_steps(problem: ProblemConstants, step_size: float) -> tuple[float, float]:
+    """λ and β as the bounds of convex plans take them.
+
+    Where clipping leaves a contraction and no gradient, they are those of the steps with the same
+    contraction (`guarantees.clipping`).
+    """
+    smoothness = require_constant(problem, "smoothness")
+    if only_contracts(problem):
+        return clipping.contraction_rate(step_size, problem.l2, smoothness), 0.0
+    return problem.l2, smoothness
 
 
 def require_nonconvex(problem: ProblemConstants) -> None:

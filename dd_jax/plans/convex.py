@@ -8,7 +8,7 @@ import numpy as np
 
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import adaptive, floats, inference, renyi, schedules
+from dd_jax.guarantees import adaptive, clipping, floats, inference, renyi, schedules
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import (
     ACCOUNTANTS,
@@ -19,7 +19,7 @@ from dd_jax.guarantees.convex import (
 )
 from dd_jax.guarantees.streams import Factors, Stream
 from dd_jax.plans import conditions
-from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question, trivial_risk
+from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question, Utility, trivial_risk
 from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import (
     Dtype,
@@ -55,7 +55,7 @@ def plan_convex(
     accountant: Literal["optimal", "unrelaxed", "paper"] = "optimal",
     step_size: float | None = None,
     noise_variance: float | None = None,
-    target_risk: float | None = None,
+    target_risk: float | Literal["paper"] | None = None,
     protects: conditions.Protects = "record",
     dtype: Dtype = "float32",
     batches: int | Literal["auto"] = 1,
@@ -71,11 +71,15 @@ def plan_convex(
     The noise σ² is the least that privacy allows, K_U the fewest steps that deletion needs (≥ 1).
     With `target_risk` every released model has at most that excess risk, and spare risk is spent on
     noise wherever that saves deletion steps. Without it K_L puts the learned model's risk bound
-    within 10% of the least that the noise allows; for the paper's accountant at its own step size
-    K_L is its theorem's.
+    within 10% of the least that the noise allows, K_U may be too small for utility (the certificate
+    warns); for the paper's accountant at its own step size K_L is its theorem's.
+
+    The theorem's own plan, with its three objectives of privacy, deletion and utility, is that of
+    `accountant="paper", target_risk="paper"`.
 
     Guarantee: what `Plan.certificate` says.
-    Assumes: convex, L-Lipschitz (or clipped single-index), β-smooth loss.
+    Assumes: convex, L-Lipschitz (or clipped single-index), β-smooth loss. Any other clipped convex
+    loss needs λ > β/8, and has no risk bound (`guarantees.clipping`).
     The convex trade-off theorem, `thm:unlearning_accuracy_convex`.
 
     Args:
@@ -86,9 +90,11 @@ def plan_convex(
         delta: δ, if they are the ε of (ε, δ); they then go through exact Gaussian DP.
         edits_per_request: r; it matters only to the risk, as deletion is certified per record.
         accountant: "optimal" (attained bounds), "unrelaxed" (the paper's proof) or "paper".
-        step_size: η; 1/(λ+β) by default for "optimal", half of it for the others.
+        step_size: η; 1/(λ+β) by default for "optimal", half of it for the others; where clipping
+            leaves only a contraction, the one that contracts most if that is smaller.
         noise_variance: a σ² of your own; refused where it breaks the privacy budget.
-        target_risk: the excess empirical risk that no released model may exceed.
+        target_risk: the excess empirical risk that no released model may exceed; "paper" for what
+            the theorem states at these budgets, 10κqdL²/(λ ε_dp n²).
         protects: "label" for label-only neighbours and edits (needs `label_sensitivity`).
         dtype: the floating type that is run, "float32" or "float64"; the certificate checks that
             its rounding does not matter.
@@ -110,8 +116,15 @@ def plan_convex(
     problem = problem.constants
     checks.choice("accountant", accountant, ACCOUNTANTS)
     rules = ACCOUNTANTS[accountant]
-    conditions.require_convex(problem, protects)
+    varies = learn_factors is not None or delete_factors is not None
+    conditions.require_contraction(problem, protects, accountant, varies)
     own_step = rules.default_step / (problem.l2 + problem.loss.smoothness)
+    if conditions.only_contracts(problem):
+        _require_no_target(target_risk)
+        best = clipping.best_step_size(problem.l2, problem.loss.smoothness)
+        own_step = min(own_step, best)
+    step_size = own_step if step_size is None else float(checks.positive("step_size", step_size))
+    l2, smoothness = conditions.constants_of_steps(problem, step_size)
     order_used, budget_dp, budget_dd = to_renyi(order, delta, eps_dp, eps_dd, accountant)
     checks.choice("reference", reference, get_args(Reference))
     if reference == "null":
@@ -121,14 +134,14 @@ def plan_convex(
     run = Descent(
         order=order_used,
         lipschitz=conditions.sensitivity(problem, protects),
-        l2=problem.l2,
-        smoothness=problem.loss.smoothness,
+        l2=l2,
+        smoothness=smoothness,
         noise_variance=1.0,  # to be chosen
         n=n,
-        step_size=own_step if step_size is None else float(step_size),
+        step_size=step_size,
         batches=schedules.check_batches(n, batches),
     )
-    if learn_factors is None and delete_factors is None:
+    if not varies:
         least = least_noise(rules.privacy, run, budget_dp)
         if to_delete is not None:
             least = max(least, least_noise(rules.deletion, run, budget_dd, to_delete))
@@ -144,9 +157,19 @@ def plan_convex(
     run = replace(run, noise_variance=given)
     lipschitz = conditions.risk_lipschitz(problem, protects)
     edited = replace(run, lipschitz=lipschitz, records=edits_per_request)
+    # The theorem's ε_dp for the L of risks, which differs from that of privacy for labels alone.
+    share = edited.lipschitz / run.lipschitz
+    stated = _stated(edited, dim, budget_dp * share * share)
+    by_theorem = accountant == "paper" and math.isclose(run.step_size, own_step)
     if target_risk is not None:
         _require_plain_steps(run, to_learn, to_delete)
         to_delete = fewest_steps(rules.deletion, run, budget_dd)
+    if target_risk == "paper":
+        target_risk = stated.risk
+        if by_theorem and noise_variance is None:
+            to_learn, to_delete = stated.learn_steps, max(to_delete, stated.delete_steps)
+    if target_risk is not None and to_learn is None:
+        target_risk = checks.positive("target_risk", target_risk)
         to_delete = max(to_delete, risks.delete_steps_convex(edited, dim, target_risk))
         if noise_variance is None:
             edited, to_delete = _fewer_steps(
@@ -155,9 +178,8 @@ def plan_convex(
         to_learn = risks.learn_steps_convex(edited, dim, target_risk)
     if to_delete is None:
         to_delete = fewest_steps(rules.deletion, run, budget_dd)
-    if to_learn is None and accountant == "paper" and math.isclose(run.step_size, own_step):
-        numbers = (run.order, run.l2, run.smoothness, run.n)
-        to_learn = risks.learn_steps_convex_paper(*numbers, dim, budget_dp)
+    if to_learn is None and by_theorem:
+        to_learn = stated.learn_steps
     elif to_learn is None:
         near = (1 + LEARNING_SLACK) * risks.excess_risk_floor(edited, dim)
         to_learn = risks.learn_steps_convex(edited, dim, near)
@@ -170,7 +192,7 @@ def plan_convex(
         delta=delta,
         step_size=run.step_size,
         noise_variance=chosen,
-        init_variance=risks.stationary_variance(problem.l2, chosen, run.step_size),
+        init_variance=risks.stationary_variance(run.l2, chosen, run.step_size),
         learn_steps=max(1, whole("learn_steps", to_learn)),
         delete_steps=max(1, whole("delete_steps", to_delete)),
         edits_per_request=edits_per_request,
@@ -185,6 +207,19 @@ def plan_convex(
         reference=reference,
         learn_factors=learn_factors,
         delete_factors=delete_factors,
+    )
+
+
+def _stated(run: Descent, dim: int, eps_dp: float) -> Utility:
+    """Part 3 of the convex trade-off theorem, `thm:unlearning_accuracy_convex`.
+
+    The run is as risk bounds take it, and `eps_dp` the one that its L and noise give.
+    """
+    order, l2, smoothness = run.order, run.l2, run.smoothness
+    return Utility(
+        risks.excess_risk_convex_paper(order, run.lipschitz, l2, smoothness, run.n, dim, eps_dp),
+        risks.learn_steps_convex_paper(order, l2, smoothness, run.n, dim, eps_dp),
+        risks.delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, run.records),
     )
 
 
@@ -215,6 +250,14 @@ def _require_plain_steps(run: Descent, learn_steps, delete_steps) -> None:
         raise CertificateRefused(
             "target_risk chooses the steps, by the risk bound of full batches; give target_risk "
             "alone, or batches and steps without it."
+        )
+
+
+def _require_no_target(target_risk) -> None:
+    if target_risk is not None:
+        raise CertificateRefused(
+            "the clipped gradients are not those of any objective (erratum E1), so that no risk "
+            "is bounded; leave out target_risk, and measure the risk."
         )
 
 
@@ -308,7 +351,9 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
     joint bound composes the runs. Records that go: ε_dd from any history, ε_dd + pε_dp, and at this
     request the interval form (optimal), or the composition of the runs where that is smaller.
     """
-    conditions.require_convex(plan.problem, plan.protects)
+    problem = plan.problem
+    conditions.require_contraction(problem, plan.protects, plan.accountant, plan.varies)
+    bounded_risk = not conditions.only_contracts(problem)
     rules, run = ACCOUNTANTS[plan.accountant], descent(plan)
     steps, first = (plan.learn_steps, plan.delete_steps), question.first_inserted
     request, adaptivity = question.request, question.adaptivity
@@ -339,7 +384,7 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
 
     def risk(request):
         # The bound for batches needs gradients that are bounded at the optimum too.
-        if plan.varies or (plan.batches > 1 and plan.problem.lipschitz is None):
+        if plan.varies or (plan.batches > 1 and problem.lipschitz is None) or not bounded_risk:
             return None
         bound = risks.excess_risk_convex(edited, plan.dim, *steps, request, plan.init_variance)
         # Circling through batches is bounded for the worst order of rows. Where that says no more
@@ -366,7 +411,8 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         risk_bound=_larger(risk(0), risk(np.inf)),
         risk_bound_learned=risk(0),
         risk_bound_request=risk(question.request),
-        risk_bound_paper=_risk_paper(plan, edited),
+        risk_bound_paper=_risk_paper(plan, edited) if bounded_risk else None,
+        utility=_utility(plan, edited, eps_dp * (edited.lipschitz / run.lipschitz) ** 2),
     )
 
 
@@ -390,28 +436,29 @@ def _advantage(order, eps, form) -> float:
     )
 
 
+def _utility(plan, run: Descent, eps_dp: float) -> Utility | None:
+    """What the paper's theorem states at the plan's ε_dp, where that is a number."""
+    return _stated(run, plan.dim, eps_dp) if 0 < eps_dp < math.inf else None
+
+
 def _risk_paper(plan, run: Descent) -> float | None:
     """The paper's risk bound where the plan meets its conditions, else None.
 
     Part 3 of the convex trade-off theorem, `thm:unlearning_accuracy_convex`.
     The theorem's ε_dp is the one its own noise formula gives for the plan's σ².
     """
-    order, l2, smoothness, dim = run.order, run.l2, run.smoothness, plan.dim
     if plan.batches > 1 or plan.varies:
         return None
-    if not math.isclose(plan.step_size * (l2 + smoothness), 0.5, rel_tol=1e-12):
+    if not math.isclose(plan.step_size * (run.l2 + run.smoothness), 0.5, rel_tol=1e-12):
         return None
     eps_dp = privacy_convex(replace(run, records=1), np.inf)
     if math.isinf(eps_dp):
         return None
-    start = risks.stationary_variance(l2, plan.noise_variance, plan.step_size)
-    learn = risks.learn_steps_convex_paper(order, l2, smoothness, run.n, dim, eps_dp)
-    delete = risks.delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, run.records)
-    if plan.learn_steps < learn or plan.delete_steps < delete:
+    stated = _stated(run, plan.dim, eps_dp)
+    if plan.learn_steps < stated.learn_steps or plan.delete_steps < stated.delete_steps:
         return None
-    if not math.isclose(plan.init_variance, start, rel_tol=1e-12):
-        return None
-    return risks.excess_risk_convex_paper(order, run.lipschitz, l2, smoothness, run.n, dim, eps_dp)
+    start = risks.stationary_variance(run.l2, plan.noise_variance, plan.step_size)
+    return stated.risk if math.isclose(plan.init_variance, start, rel_tol=1e-12) else None
 
 
 NUMBERS["convex"] = convex_numbers

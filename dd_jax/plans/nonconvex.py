@@ -61,7 +61,7 @@ def plan_nonconvex(
             "non-convex budgets are Rényi divergences, and no order was given; give order, for "
             "example 2."
         )
-    check_unit(order, None, form)
+    check_unit(order, None, "nonconvex")
     budgets = (float(checks.positive("eps_dp", eps_dp)), float(checks.positive("eps_dd", eps_dd)))
     if noise_variance is None and step_size is not None:
         raise InputError(

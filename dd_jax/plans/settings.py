@@ -31,6 +31,8 @@ FORMULAS = {
     "nonconvex": ("sharp", "refined", "tuned", "paper"),
     "composition": ("composition",),
 }
+# Formulas that are proved as Gaussian DP.
+GAUSSIAN = ("optimal", "composition")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Settings:
             )
         for name, known in (("protects", Protects), ("dtype", Dtype), ("reference", Reference)):
             checks.choice(name, getattr(self, name), get_args(known))
-        check_unit(self.order, self.delta, self.accountant)
+        check_unit(self.order, self.delta, self.kind)
         if self.kind != "convex" and self.protects != "record":
             raise CertificateRefused(
                 f"protects = {self.protects!r} has no certificate for {self.kind} plans; give "
@@ -201,8 +203,8 @@ class Settings:
 # --- units of budgets -----------------------------------------------------------------------------
 
 
-def check_unit(order, delta, accountant) -> None:
-    """Refuse unless exactly one of order and δ is given, δ only where Gaussian DP is proved."""
+def check_unit(order, delta, kind: Kind) -> None:
+    """Refuse unless exactly one of order and δ is given, δ only where bounds hold at any order."""
     if (order is None) == (delta is None):
         raise InputError(
             "give either order (budgets are Rényi divergences of that order) or delta (budgets are "
@@ -212,22 +214,29 @@ def check_unit(order, delta, accountant) -> None:
         checks.order(order)
         return
     checks.delta(delta)
-    if accountant not in ("optimal", "composition"):
+    if kind == "nonconvex":
         raise CertificateRefused(
-            f"(ε, δ) budgets go through Gaussian DP, which the bounds of accountant={accountant!r} "
-            f"do not give; use accountant='optimal' with a convex loss, or give order and Rényi "
-            f"budgets."
+            "(ε, δ) budgets need bounds that hold at every order, and non-convex plans are for one "
+            "order; use a convex loss, or give order and Rényi budgets."
         )
 
 
 def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, float]:
-    """(order, ε_dp, ε_dd) of the budgets; (ε, δ) become the μ that exact Gaussian DP allows."""
-    check_unit(order, delta, accountant)
-    eps_dp, eps_dd = (float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
+    """(order, ε_dp, ε_dd) of the budgets of a convex or composition plan.
+
+    (ε, δ) become the μ that exact Gaussian DP allows. The paper's own bounds and its unrelaxed
+    proof are not Gaussian DP, but linear in the order: there (ε, δ) become the divergence and the
+    order of the paper's footnote, `renyi.renyi_from_epsilon_delta`, brought to order 2.
+    """
+    check_unit(order, delta, "convex")
+    budgets = tuple(float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
     if order is not None:
-        return float(order), eps_dp, eps_dd
-    mu_dp, mu_dd = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in (eps_dp, eps_dd))
-    return 2.0, mu_dp * mu_dp, mu_dd * mu_dd
+        return float(order), *budgets
+    if accountant in GAUSSIAN:
+        mus = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in budgets)
+        return 2.0, *(mu * mu for mu in mus)
+    stated = (renyi.renyi_from_epsilon_delta(eps, delta) for eps in budgets)
+    return 2.0, *(2 * (eps / q) for q, eps in stated)
 
 
 def whole(name: str, steps: float) -> int:
@@ -251,11 +260,15 @@ def internal_order(plan) -> float:
 def descent(plan) -> Descent:
     """The run of a plan, as bounds on privacy and deletion of one record take it."""
     problem = plan.problem
-    smoothness = math.inf if problem.loss.smoothness is None else problem.loss.smoothness
+    if plan.kind == "convex":
+        l2, smoothness = conditions.constants_of_steps(problem, plan.step_size)
+    else:
+        known = problem.loss.smoothness
+        l2, smoothness = problem.l2, math.inf if known is None else known
     return Descent(
         order=internal_order(plan),
         lipschitz=conditions.sensitivity(problem, plan.protects),
-        l2=problem.l2,
+        l2=l2,
         smoothness=smoothness,
         noise_variance=plan.noise_variance,
         n=plan.n,

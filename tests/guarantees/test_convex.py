@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from problems import soak
 
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import convex
+from dd_jax.guarantees import convex, renyi
 from dd_jax.guarantees.convex import Descent
 
 GOLDEN = Descent(2, 1, 1, 1, 4e-4, 100, 0.25)  # q, L, λ, β, σ², n, η
@@ -170,6 +170,34 @@ def test_bounds_are_zero_concentrated_as_dp_accounting_composes_them(steps):
         accountant = rdp.RdpAccountant(ORDERS)
         accountant.compose(dp_accounting.ZCDpEvent(rho))
         np.testing.assert_allclose(bound(run, steps), accountant.rdp, rtol=1e-12)
+
+
+def test_the_noise_as_dp_sgd_writes_it_is_dp_accountings():
+    """Replacing a record moves the sum of gradients by 2L: multiplier σ̂/2 for dp_accounting."""
+    run, steps = Descent(ORDERS, 1.3, 0.4, 0.5, 0.02, 250, 0.3), 7
+    multiplier = convex.noise_multiplier(run)
+    assert pytest.approx((0.3 * multiplier * 1.3 / 250) ** 2) == 2 * 0.3 * 0.02  # the same noise
+    accountant = rdp.RdpAccountant(ORDERS)
+    event = dp_accounting.GaussianDpEvent(multiplier / 2)
+    accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
+    np.testing.assert_allclose(convex.privacy_lipschitz(run, steps), accountant.rdp, rtol=1e-12)
+    other = replace(run, noise_variance=5.0)
+    assert convex.noise_of_multiplier(other, multiplier) == pytest.approx(0.02, rel=1e-12)
+    with pytest.raises(CertificateRefused, match="batches"):
+        convex.noise_multiplier(replace(run, batches=2))
+
+
+def test_the_papers_multiplier_lacks_a_factor_two():
+    """Erratum E14, at ε = 1: four times the divergence that the footnote asks for."""
+    epsilon, delta, steps = 1.0, 1e-5, 10
+    order, needed = renyi.renyi_from_epsilon_delta(epsilon, delta)
+    run = Descent(order, 1.0, 0.1, 0.0, 1.0, 100, 0.5)
+    stated = np.sqrt(steps * (epsilon + 2 * np.log(1 / delta))) / epsilon
+    for multiplier, eps in ((stated, 2.0), (2 * stated, needed)):
+        noise = convex.noise_of_multiplier(run, multiplier)
+        found = convex.privacy_lipschitz(replace(run, noise_variance=noise), steps)
+        assert found == pytest.approx(eps)
+    assert needed == 0.5
 
 
 def test_limits():

@@ -262,3 +262,16 @@ def test_gaussian_renyi_and_advantage():
 def test_bad_input_is_named(call, name):
     with pytest.raises(InputError, match=name):
         call()
+
+
+@given(epsilon=st.floats(1e-3, 50), log_delta=st.floats(-40, -0.1))
+def test_the_papers_order_for_epsilon_and_delta(epsilon, log_delta):
+    """R_q ≤ ε/2 at q = 1 + (2/ε) log(1/δ) gives exactly (ε, δ), and its linear form is inverted."""
+    delta = np.exp(log_delta)
+    order, half = renyi.renyi_from_epsilon_delta(epsilon, delta)
+    assert (order, half) == pytest.approx((1 - 2 * log_delta / epsilon, epsilon / 2))
+    assert renyi.epsilon_simple(order, half, delta) == pytest.approx(epsilon)
+    slope = half / order
+    assert renyi.epsilon_paper_linear(slope, delta) == pytest.approx(epsilon)
+    assert renyi.epsilon_simple_linear(slope, delta) <= epsilon * (1 + 1e-12)
+    assert renyi.epsilon_paper_linear(0.0, delta) == 0

@@ -191,3 +191,12 @@ def test_batches_and_references(capsys):
         status, _, error = run(capsys, [*base, *options])
         assert status == 2
         assert len(error.splitlines()) == 1
+
+
+def test_the_theorems_plan_by_one_option(capsys):
+    found = run_json(capsys, [*LOGISTIC, "--accountant", "paper", "--target-risk", "paper"])
+    # 10κqdL²/(λ ε_dp n²) with κ = 3.5
+    assert found["risk_bound_paper"] == pytest.approx(10 * 3.5 * 2 * 10 / (0.1 * 10**6), rel=1e-5)
+    assert found["accountants"]["optimal"]["risk_bound"] <= found["risk_bound_paper"]
+    status, _, error = run(capsys, [*LOGISTIC, "--target-risk", "theirs"])
+    assert (status, "target-risk" in error) == (2, True)

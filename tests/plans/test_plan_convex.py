@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dd_jax import constants
 from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused
-from dd_jax.guarantees import renyi, risk
+from dd_jax.guarantees import clipping, renyi, risk
 from dd_jax.oracles import linear
 from dd_jax.plans import plan_convex
 from dd_jax.plans.settings import edited_descent
@@ -192,6 +192,107 @@ def test_the_papers_plan_is_its_theorem():
     assert longer.certificate().risk_bound < longer.certificate().risk_bound_paper
     unlearned = with_steps(longer, plan.learn_steps - 1, longer.delete_steps)
     assert unlearned.certificate().risk_bound_paper is None
+
+
+def test_the_theorem_has_one_plan_for_its_three_objectives():
+    """Privacy, deletion and utility (erratum E13): deletion's steps alone are too few."""
+    options = {"n": 10**4, "dim": 50, "accountant": "paper"} | BUDGETS
+    deleting = plan_convex(problem(26.0), **options)
+    plan = plan_convex(problem(26.0), target_risk="paper", **options)
+    assert (deleting.delete_steps, plan.delete_steps) == (240, 507)
+    assert plan.learn_steps == math.ceil(4 * 26 * math.log(10**8 / (4 * 2 * 50)))
+    settings = ("step_size", "noise_variance", "init_variance", "learn_steps")
+    assert all(getattr(plan, name) == getattr(deleting, name) for name in settings)
+    certificate = plan.certificate()
+    assert certificate.risk_bound_paper == pytest.approx(10 * 26 * 2 * 50 / 10**8)
+    assert certificate.risk_bound <= certificate.risk_bound_paper
+    assert plan.risk_asked == pytest.approx(certificate.risk_bound_paper)
+    assert certificate.eps_dp <= 1
+    assert certificate.eps_dd <= 0.1
+    # Where deletion needs more steps than utility, it has them.
+    thorough = plan_convex(problem(26.0), target_risk="paper", **(options | {"eps_dd": 1e-4}))
+    assert thorough.delete_steps == math.ceil(4 * 26 * math.log(10**4))
+    # Other accountants, steps and noise meet the same risk by the recursion.
+    for other in ({"accountant": "optimal"}, {"step_size": 1 / 60}, {"noise_variance": 1e-7}):
+        found = plan_convex(problem(26.0), target_risk="paper", **(options | other))
+        assert found.delete_steps < 507
+        assert found.certificate().risk_bound <= plan.risk_asked * (1 + 1e-9)
+
+
+def test_too_few_steps_for_utility_are_said_with_both_numbers():
+    logistic = ProblemConstants(constants.logistic(), 0.01)
+    options = {"n": 10**4, "dim": 5, "order": 2, "eps_dp": 1.0, "eps_dd": 0.5}
+    plan = plan_convex(logistic, edits_per_request=200, **options)
+    assert plan.delete_steps == 9
+    warned = [text for text in plan.certificate().warnings if "utility" in text]
+    assert len(warned) == 1
+    for number in ("K_U = 9 ", "11.61", "1,079", "0.0026"):
+        assert number in warned[0]
+    stated = {"target_risk": "paper", "edits_per_request": 200} | options
+    theorem = plan_convex(logistic, accountant="paper", **stated)
+    assert theorem.delete_steps == 1079
+    enough = (theorem, plan_convex(logistic, **stated), plan_convex(logistic, **options))
+    for other in enough:
+        assert not any("utility" in text for text in other.certificate().warnings)
+        assert other.certificate().risk_bound < 0.0026001
+
+
+@pytest.mark.parametrize("accountant", ["paper", "unrelaxed"])
+@settings(max_examples=20)
+@given(
+    eps_dp=st.floats(0.01, 20),
+    eps_dd=st.floats(1e-4, 20),
+    log_delta=st.floats(-12, -1),
+    kappa=st.floats(1, 1000),
+)
+def test_epsilon_delta_by_the_papers_footnote(accountant, eps_dp, eps_dd, log_delta, kappa):
+    """The plan is that of q = 1 + (2/ε) log(1/δ) and ε_dp = ε/2, and meets both of its ε."""
+    delta, size = 10**log_delta, {"n": 1000, "dim": 5, "accountant": accountant, "dtype": "float64"}
+    plan = plan_convex(problem(kappa), delta=delta, eps_dp=eps_dp, eps_dd=eps_dd, **size)
+    order, half = 1 + 2 / eps_dp * math.log(1 / delta), eps_dp / 2
+    least = plan_convex(problem(kappa), order=order, eps_dp=half, eps_dd=half, **size)
+    assert plan.noise_variance == pytest.approx(least.noise_variance)
+    assert plan.learn_steps == pytest.approx(least.learn_steps, abs=1)
+    certificate = plan.certificate()
+    assert certificate.eps_dp == pytest.approx(eps_dp)
+    assert certificate.eps_dp == certificate.epsilon_dp
+    assert certificate.eps_dd <= eps_dd * (1 + 1e-9)
+    if plan.delete_steps > 1:
+        fewer = with_steps(plan, plan.learn_steps, plan.delete_steps - 1).certificate()
+        assert fewer.eps_dd > eps_dd * (1 - 1e-9)
+    # The order that is best for δ, and exact Gaussian DP, never ask for more.
+    assert renyi.epsilon_tight_linear(half / order, delta) <= certificate.eps_dp * (1 + 1e-9)
+    optimal = plan_convex(problem(kappa), delta=delta, eps_dp=eps_dp, eps_dd=eps_dd, n=1000, dim=5)
+    assert optimal.noise_variance < plan.noise_variance
+
+
+def test_a_clipped_loss_that_is_no_glm_is_certified_by_its_contraction():
+    """L is the clip norm; c and the rate (1 - c)/η take the parts of 1 - ηλ and λ."""
+    softmax = ProblemConstants(constants.softmax(num_classes=5), 0.1, clip_norm=0.5)
+    for batches in (1, 3):
+        plan = plan_convex(softmax, n=999, dim=15, batches=batches, **BUDGETS)
+        rate = clipping.contraction_rate(plan.step_size, 0.1, softmax.loss.smoothness)
+        same = LossConstants("as contracting", True, True, lipschitz=0.5, smoothness=0.0)
+        expected = plan_convex(
+            ProblemConstants(same, rate),
+            n=999,
+            dim=15,
+            batches=batches,
+            step_size=plan.step_size,
+            **BUDGETS,
+        )
+        found = ("noise_variance", "delete_steps", "learn_steps", "init_variance")
+        assert all(getattr(plan, name) == getattr(expected, name) for name in found)
+        certificate = plan.certificate(2, 5)
+        for name in ("eps_dp", "eps_dd_adaptive", "eps_dd_request", "advantage_bound"):
+            assert getattr(certificate, name) == getattr(expected.certificate(2, 5), name)
+        assert certificate.risk_bound is None
+        assert certificate.risk_bound_paper is None
+        assert any("E1" in a.statement for a in certificate.assumptions)
+    assert plan.step_size == pytest.approx(clipping.best_step_size(0.1, softmax.loss.smoothness))
+    # A larger λ has the step of all plans.
+    strong = dataclasses.replace(softmax, l2=0.5)
+    assert plan_convex(strong, n=999, dim=15, **BUDGETS).step_size == pytest.approx(1, rel=1e-5)
 
 
 def test_clipped_glm_uses_the_clip_norm():

@@ -53,8 +53,28 @@ COMPOSITION = {"kind": "composition", "accountant": "composition"}
 REFUSED = {
     "a convex certificate for a non-convex loss": (lambda: convex(TANH), "convex"),
     "a clipped loss that is not a GLM": (
-        lambda: convex(ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0)),
+        lambda: convex(ProblemConstants(SOFTMAX, 0.06, clip_norm=1.0)),
         "clip_norm ≥",
+    ),
+    "a contraction by the paper's proof": (
+        lambda: convex(ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0), accountant="unrelaxed"),
+        "accountant",
+    ),
+    "a contraction with a step too large for it": (
+        lambda: convex(ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0), step_size=2.8),
+        "contract",
+    ),
+    "a contraction with a target risk": (
+        lambda: convex(ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0), target_risk="paper"),
+        "target_risk",
+    ),
+    "a contraction whose steps vary": (
+        lambda: convex(
+            ProblemConstants(SOFTMAX, 0.1, clip_norm=1.0),
+            learn_steps=1,
+            delete_factors=((1.0, 1.0),),
+        ),
+        "vary",
     ),
     "a clipped loss of unknown L that is not a GLM": (
         lambda: convex(declared(1.0, smoothness=1.0)),
@@ -91,10 +111,7 @@ REFUSED = {
     "batches drawn independently": (lambda: convex(batches="iid"), "number of full batches"),
     "Poisson batches": (lambda: convex(batches="poisson"), "contract"),
     "a plan altered to random batches": (lambda: altered(batches="iid"), "random"),
-    "(ε, δ) for the paper's accountant": (
-        lambda: convex(order=None, delta=1e-5, accountant="paper"),
-        "accountant",
-    ),
+    "(ε, δ) for a non-convex plan": (lambda: noisy(order=None, delta=1e-5), "order"),
     "another non-convex start": (lambda: noisy(init_variance=1.0).certificate(), "init_variance"),
     "labels of a non-convex plan": (lambda: noisy(protects="label"), "protects"),
     "labels of a composition plan": (
@@ -122,7 +139,7 @@ REFUSED = {
         "convex",
     ),
     "a plan whose loss became another": (
-        lambda: altered(problem=ProblemConstants(SOFTMAX, 0.1, 1.0)),
+        lambda: altered(problem=ProblemConstants(SOFTMAX, 0.06, 1.0)),
         "clipping",
     ),
     "the reduction as stated, where the sound bound is larger": (
