@@ -25,6 +25,7 @@ _PLACES = {
     "two-outputs": "incompleteness.TWO_OUTPUTS",
     "password": "password.ATTACK",
     "re-encoding": "re_encoding.ATTACK",
+    "reconstruction": "reconstruction.ATTACK",
     "sisa": "sisa.ATTACK",
     "clipping": "clipping.ATTACK",
     "recoding": "recoding.ATTACK",

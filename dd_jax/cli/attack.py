@@ -56,6 +56,8 @@ class Config:
     """Noise multiplier of the private shards."""
     group: MaybeInt = None
     """Number of members of a group who leave."""
+    share: MaybeFloat = None
+    """Share of the records that are the adversary's own."""
     l2: MaybeFloat = None
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: MaybeFloat = None

@@ -74,7 +74,7 @@ def _intervals(axes: Axes, picture: Picture, result: AttackResult) -> None:
 def _curves(axes: Axes, picture: Picture, result: AttackResult) -> None:
     """The measurement against the attack's parameter, one line per series."""
     groups = list(dict.fromkeys(row.get(picture.series, "") for row in result.rows))
-    colours = (style.BLUE, style.ORANGE)
+    colours = (style.BLUE, style.ORANGE, style.GREEN)
     for group, colour in zip(groups, colours, strict=False):
         rows = [row for row in result.rows if row.get(picture.series, "") == group]
         where = _column(rows, picture.rows[0])
@@ -84,7 +84,9 @@ def _curves(axes: Axes, picture: Picture, result: AttackResult) -> None:
         ):
             shade = style.BLACK if len(groups) == 1 else colour
             label = f"{meaning}, {group}" if group else meaning
-            axes.plot(where, _column(rows, column), dashes, color=shade, label=label)
+            values = _column(rows, column)
+            if not np.isnan(values).all():
+                axes.plot(where, values, dashes, color=shade, label=label)
     if picture.logarithmic:
         axes.set_xscale("log")
     if picture.bound:
@@ -143,6 +145,7 @@ def _label(row: Mapping, columns: Sequence[str]) -> str:
 
 
 _AXES = {
+    "deletions": "deletions of the adversary's own records",
     "step": "request i that deletes the record",
     "releases": "releases seen after the deletion",
 }
