@@ -74,7 +74,7 @@ def step(
     step_size,
     noise_variance,
 ) -> PyTree:
-    """One update of `alg:noisygd`: θ + (√(2ησ²) N(0, I) - η ∇ℒ_𝒟(θ))."""
+    """One update of `alg:noisygd` (`alg:ngd:updatestep`): θ + (√(2ησ²) N(0, I) - η ∇ℒ_𝒟(θ))."""
     return _step(key, params, gradient_of(problem, database), step_size, noise_variance)
 
 

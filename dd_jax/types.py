@@ -334,6 +334,7 @@ def apply_edit(database: PyTree, edit: Edit) -> PyTree:
     """𝒟 ∘ u: replace the edit's rows, all at once.
 
     Pure; works under jit, vmap and scan, and commutes for edits of disjoint rows (`dfn:updreq`).
+    What a row held before its last edit leaves no trace (`rem:non_adap_independence`).
     Rows outside [0, n) and second mentions of a row are dropped: use `check_edit` to refuse them on
     the host, or read `Transcript.rejected`.
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from paper_labels import EQUATIONS, HEADINGS, STATEMENTS
 
 import dd_jax as dd
 from dd_jax.attacks import ATTACKS
@@ -20,29 +21,46 @@ from dd_jax.guarantees.convex import Descent, deletion_optimal, privacy_optimal
 from dd_jax.oracles import gaussian, linear
 
 ROOT = Path(__file__).parent.parent
-LABEL = re.compile(r"`((?:thm|lem|dfn|def|alg|rem|eqn|sec):\w+)`")
+LABEL = re.compile(r"`((?:thm|lem|dfn|def|alg|rem|eqn|tab|fig|subfig|s?sec|subsec|app):[\w:]+)`")
 PATH = re.compile(r"`(dd_jax(?:\.\w+)+)`")
 NODE = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
-NUMBER_OF_COLUMNS = 5
+DETAILS = ("label", "statement", "function", "test", "note")
+CHECKS = ("label", "name", "statement", "check", "verdict")
+VERDICTS = ("label", "name", "verdict")
 
 
 def read(name):
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def table(page):
-    """The rows of every table of theorems.md, as (label or None, function, test)."""
-    lines = [line for line in read(page).splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    rows = [row for row in rows if row[0] != "label"]
-    assert all(len(row) == NUMBER_OF_COLUMNS for row in rows)
-    return [
-        (None if row[0] == "—" else row[0].strip("`"), row[2].strip("`"), row[3].strip("`"))
-        for row in rows
-    ]
+def rows_of(header):
+    """The rows of every table of theorems.md with these columns, as lists of cells."""
+    rows, found = [], None
+    for line in read("theorems.md").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else None
+        if cells is None:
+            found = None
+        elif found is None:
+            found = tuple(cells)
+            assert found in (DETAILS, CHECKS, VERDICTS), line
+        elif set(line) != set("|-"):
+            assert len(cells) == len(found), line
+            rows += [cells] * (found == header)
+    assert rows
+    return rows
 
 
-ROWS = table("theorems.md")
+# (label or None, function, test)
+ROWS = [
+    (None if row[0] == "—" else row[0].strip("`"), row[2].strip("`"), row[3].strip("`"))
+    for row in rows_of(DETAILS)
+]
+# (labels, what is said of them, verdict)
+JUDGED = [
+    (LABEL.findall(row[0]), " ".join(row[1:-1]), row[-1])
+    for header in (CHECKS, VERDICTS)
+    for row in rows_of(header)
+]
 
 
 def resolve(path):
@@ -77,10 +95,49 @@ def test_tests_exist(page):
     nodes = NODE.findall(read(page))
     assert nodes
     if page == "theorems.md":
-        assert len(nodes) == len(ROWS)
+        assert len(nodes) >= len(ROWS) + len(rows_of(CHECKS))
     for node in nodes:
         file, name = node.split("::")
         assert name in functions_of(file), node
+
+
+def test_every_label_of_the_paper_has_one_verdict():
+    judged = [label for labels, _, _ in JUDGED for label in labels]
+    assert sorted(judged) == sorted(STATEMENTS + EQUATIONS)
+
+
+@pytest.mark.parametrize(("labels", "said", "verdict"), JUDGED, ids=[row[0][0] for row in JUDGED])
+def test_verdicts_have_their_grounds(labels, said, verdict):
+    """Done: in a table or a check, itself or what it belongs to. Corrected: in that erratum."""
+    grounds = set(labels) | (set(LABEL.findall(said)) if labels[0].startswith("eqn") else set())
+    computed = {label for label, _, _ in ROWS} | {row[0].strip("`") for row in rows_of(CHECKS)}
+    word, _, reason = re.match(r"(done|corrected|out of scope)(: |, |; |$)(.*)", verdict).groups()
+    if word == "out of scope":
+        assert len(reason) > 5
+        assert not computed & set(labels)
+    else:
+        assert computed & grounds or NODE.search(said)
+    errata = re.findall(r"\bE\d+\b", reason)
+    assert errata or word != "corrected"
+    if not labels[0].startswith("eqn"):
+        for number in errata:
+            assert any(f"`{label}`" in erratum(number) for label in labels), (labels, number)
+
+
+def erratum(number):
+    """The text of one erratum, E1 for example."""
+    return re.split(r"^## ", read("errata.md").split(f"\n## {number} ")[1], flags=re.M)[0]
+
+
+def test_no_page_and_no_module_names_a_label_that_the_paper_does_not_have():
+    known = {*STATEMENTS, *EQUATIONS, *HEADINGS}
+    named = 0
+    for folder, kind in (("docs", "*.md"), ("dd_jax", "*.py"), ("experiments", "*.py")):
+        for file in sorted((ROOT / folder).rglob(kind)):
+            found = set(LABEL.findall(file.read_text(encoding="utf-8")))
+            assert found <= known, (file.name, found - known)
+            named += len(found)
+    assert named > len(STATEMENTS)
 
 
 def test_labels_named_in_guarantees_are_in_the_table():
@@ -141,6 +198,7 @@ def risk_of_the_papers_plan(n):
         ("0.493 for δ = 0.9", lambda: inference.deletion_necessary(2, 0.9) / 0.4935, 1e-3),
         ("paper's: 0.328", lambda: inference.deletion_necessary_paper(2, 0.9) / 0.328, 1e-3),
         ("1.523 at ε_dp = 1", lambda: adaptive.recoding_leak_staying(2, 1) / 1.523, 1e-3),
+        ("sides are 0.097 and 0.25", lambda: (np.log(2) - 0.5) / 2 / 0.097, 1e-2),
         (
             "R₂ = 0.443",
             lambda: linear.renyi(2, 3, 1, 4e-4, 100, 0.25, 10**4, delete_steps=5) / 0.443,

@@ -357,6 +357,29 @@ def test_rate_of_divergence_along_the_run(steps):
             assert rate_slack(order, *laws, rate, run.sensitivity) >= -ROUNDING
 
 
+@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.2, False)])
+def test_differential_inequality_along_the_run(factor, holds):
+    """`eqn:unlearning_pdi`: ∂_t R_q + α(R_q/q + (q-1) ∂_q R_q) ≤ 2qL²/(σ²n²) in phase I, 0 in II.
+
+    The linear loss; α = λ(1 - ηλ/2), or a little more, which fails.
+    """
+    apart = [lambda theta, sign=sign: L2 * theta - 0.2 * sign for sign in (1, -1)]
+    phase_one, phase_two = Tracing(*apart, 20), Tracing(*apart, 20)
+    phase_two.drifts, phase_two.sensitivity = [0.0, 0.0], 0.0  # the record is gone from both
+    slacks = []
+    for order in ORDERS:
+        for run in (phase_one, phase_two):
+
+            def divergence(time, q=order, run=run):
+                return grid.renyi(q, run.law(0, time), run.law(1, time))
+
+            growth = (divergence(ETA, order + 1e-4) - divergence(ETA, order - 1e-4)) / 2e-4
+            left = in_time(divergence, ETA)
+            left += factor * log_sobolev(ETA, L2) * (divergence(ETA) / order + (order - 1) * growth)
+            slacks.append(order * run.sensitivity**2 / (2 * NOISE) - left)
+    assert (min(slacks) >= -ROUNDING) == holds
+
+
 @pytest.mark.parametrize(
     ("first", "second", "holds"), [(0.5, 0.5, True), (0.48, 0.5, False), (0.5, 0.52, False)]
 )

@@ -40,6 +40,21 @@ def test_edits_of_disjoint_rows_commute(order, cut):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+@given(ORDERS, st.sampled_from([1, 5]))
+def test_fixed_edits_make_the_same_database_whatever_the_deleted_row_held(order, size):
+    """`rem:non_adap_independence`: 𝒟∘u_1∘u_2 = (𝒟∘⟨ind, y⟩)∘u_1∘u_2 if ⟨ind, y⟩ is in u_2."""
+    database, earlier, last = signed(8, 3), edit_of(order[::2], 1.0), edit_of(order[:size], 2.0)
+    for row in order[:size]:
+        neighbour = apply_edit(database, edit_of([row], 2.0))
+        one, other = (apply_edit(apply_edit(rows, earlier), last) for rows in (database, neighbour))
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+    kept = set(order) - set(order[:size]) - set(order[::2])
+    for row in kept:  # of a row that stays, 𝒟 is remembered
+        neighbour = apply_edit(database, edit_of([row], 2.0))
+        assert apply_edit(apply_edit(neighbour, earlier), last).label[row] == 2.0
+        assert apply_edit(apply_edit(database, earlier), last).label[row] != 2.0
+
+
 def test_arrays_of_numpy_are_edited_in_a_copy():
     database = jax.tree.map(np.asarray, signed(5, 3))
     assert float(dd.apply_edit(database, edit_of([1], 7.0)).label[1]) == 7.0

@@ -1,7 +1,8 @@
 """The divergence of two neighbouring runs, step by step: the paper's `fig:convex_proof` in numbers.
 
-Phase I: the databases differ in one record and the runs drift apart. Phase II: the record has been
-deleted from both, and the runs forget. Exact laws, samples and three bounds on the same steps.
+Phase I (`subfig:convex_deletion_phase1`): the databases differ in one record and the runs drift
+apart. Phase II (`subfig:convex_deletion_phase2`): the record has been deleted from both, and the
+runs forget. Exact laws, samples and three bounds on the same steps.
 """
 
 import functools
