@@ -369,7 +369,9 @@ start | eps_dd_null, eps_dd_null_adaptive |
             f"this certificate has no {number}: its loss or plan has no null reference; choose "
             f"another claim."
         )
-    neighbours = which.startswith("dp") or (which == "deletion-adaptive" and seen)
+    # Against the empty row there are numbers between neighbours only, never from the Gibbs law.
+    neighbours = which.startswith(("dp", "deletion-null"))
+    neighbours = neighbours or (which == "deletion-adaptive" and seen)
     if certificate.plan.kind == "nonconvex" and not neighbours:
         # The soundness theorem at this ε, or the advantage of the sum over the whole run, which
         # holds for every requester: both are true, so the smaller one is claimed.

@@ -45,6 +45,8 @@ def nonconvex(adaptivity=0):
         ("deletion", 0, True, "eps_dd_request"),
         ("deletion-adaptive", 2, False, "eps_dd_adaptive"),
         ("deletion-adaptive", 2, True, "eps_dd_request"),
+        ("deletion-null", 2, False, "eps_dd_null"),
+        ("deletion-null-adaptive", 2, False, "eps_dd_null_adaptive"),
     ],
 )
 def test_a_convex_certificate_s_claims(which, adaptivity, at_request, field):
@@ -150,6 +152,7 @@ def test_a_certificate_in_epsilon_and_delta():
         (lambda: of_certificate(0.1), "Certificate"),
         (lambda: of_certificate(convex(), "erasure"), "which"),
         (lambda: of_certificate(convex(1), "deletion", at_request=True), "deletion-adaptive"),
+        (lambda: of_certificate(nonconvex(), "deletion-null"), "eps_dd_null"),
     ],
 )
 def test_what_is_not_a_claim_is_refused(make, word):

@@ -102,6 +102,8 @@ def test_an_audit_that_could_not_have_noticed_says_so_and_names_the_seeds(capsys
     ("options", "word"),
     [
         ("cubic", "cubic"),
+        ("linear --batches 0", "batches"),
+        ("--controls --batches 3", "--batches"),
         ("--claim dpp", "dpp"),
         ("--seeds 3", "seeds"),
         ("--confidence 2", "confidence"),
