@@ -1,8 +1,9 @@
 """The divergence of two neighbouring runs, step by step: the paper's `fig:convex_proof` in numbers.
 
-Phase I (`subfig:convex_deletion_phase1`): the databases differ in one record and the runs drift
-apart. Phase II (`subfig:convex_deletion_phase2`): the record has been deleted from both, and the
-runs forget. Exact laws, samples and three bounds on the same steps.
+Phase I (`subfig:convex_deletion_phase1`), learning and earlier requests: the databases differ in
+one record and the runs drift apart. Phase II (`subfig:convex_deletion_phase2`), the request that
+deletes it and later ones: the runs forget. Exact laws, samples and three bounds on the same steps.
+Every request but one edits another row, and does so in both worlds.
 """
 
 import functools
@@ -31,12 +32,14 @@ from experiments.page import Table
 
 TITLE = "Two phases: learning drives two runs apart, deletion brings them together"
 CAPTION = (
-    "The Rényi divergence of two runs, step by step. While one record differs they drift apart "
-    "(privacy, thm:chourasia); once it is deleted from both they forget (deletion, "
-    "thm:data_deletion_convex). Dots: exact laws, below all three bounds; the linear loss attains "
-    "the optimal one, and ridge, whose data add curvature, forgets faster than any bound can "
-    "assume. Carets: what samples prove. Squares: the deletion steps that each bound needs to "
-    "reach the budget."
+    "The Rényi divergence of two runs, step by step. While one record differs, through learning "
+    "and earlier requests that edit other rows, they drift apart (phase I of fig:convex_proof, "
+    "thm:chourasia), up to the theorem's R_∞ = 4qL²/(λσ²n²); the paper's diagram has a quarter of "
+    "it, and the exact law of the linear loss crosses that line (erratum E11). Once the record is "
+    "deleted from both they forget (phase II, thm:data_deletion_convex). Dots: exact laws, below "
+    "all three bounds; the linear loss attains the optimal one, and ridge, whose data add "
+    "curvature, forgets faster than any bound can assume. Carets: what samples prove. Squares: the "
+    "deletion steps that each bound needs to reach the budget."
 )
 NOTE = (
     "Both losses have the λ, β and L = 1 of one certificate and start at the model 0, with "
@@ -66,7 +69,12 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of the figure; the quick scale is the default. L = 1 throughout."""
+    """Settings of the figure; the quick scale is the default. L = 1 throughout.
+
+    Attributes:
+        learn_steps, request_steps: K_L and K_U.
+        earlier, later: requests for other rows, before and after the one that deletes the record.
+    """
 
     n: int = 100
     l2: float = 1.0
@@ -74,8 +82,10 @@ class Config:
     order: float = 2.0
     eps_dp: float = 1.0
     eps_dd: float = 0.1
-    learn_steps: int = 24
-    delete_steps: int = 24
+    learn_steps: int = 8
+    request_steps: int = 8
+    earlier: int = 2
+    later: int = 2
     every: int = 2
     seeds: int = 50_000
     fit_share: float = 0.1
@@ -98,10 +108,26 @@ class Config:
         return convex.Descent(*constants, noise_variance, self.n, self.step_size)
 
     @property
+    def present_steps(self) -> int:
+        """K_I, the steps of phase I: K_L + (i - 1) K_U, where request i deletes the record."""
+        return self.learn_steps + self.earlier * self.request_steps
+
+    @property
+    def delete_steps(self) -> int:
+        """The steps of phase II, later requests included."""
+        return (1 + self.later) * self.request_steps
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """R_∞ of phase I, as the theorem has it and as the paper's diagram does."""
+        stated = convex.privacy_convex(self.descent(self.noise_variance), np.inf)
+        return {"theorem": stated, "diagram": stated / 4}
+
+    @property
     def clock(self) -> np.ndarray:
         """The pairs (K_I, K_U) after each step, in rows."""
-        steps = np.arange(1, self.learn_steps + self.delete_steps + 1)
-        present = np.minimum(steps, self.learn_steps)
+        steps = np.arange(1, self.present_steps + self.delete_steps + 1)
+        present = np.minimum(steps, self.present_steps)
         return np.stack([present, steps - present], axis=1)
 
 
@@ -109,19 +135,19 @@ FULL = Config(every=1, seeds=1_000_000)
 
 
 class World(NamedTuple):
-    """A problem, and a database in the two worlds with what both become when the record goes.
+    """A problem, a database in two worlds, and what every request writes.
 
     Attributes:
         problem: what is run.
         present, absent: databases that differ in row `ROW`.
-        edited: both of them after the deletion.
+        written: (database, row) ↦ the database when a request has replaced that row's record.
         phase: (database, steps) ↦ the exact law's phase.
     """
 
     problem: dd.Problem
     present: PyTree
     absent: PyTree
-    edited: PyTree
+    written: Callable[[PyTree, int], PyTree]
     phase: Callable[[PyTree, float], gaussian.Phase]
 
 
@@ -130,12 +156,14 @@ def linear(config: Config) -> World:
     problem = dd.Problem(losses.linear(), config.l2)
     present = jnp.asarray(_unit_rows(config.n), jnp.float32).at[ROW].set(jnp.eye(DIM)[0])
     absent = present.at[ROW].set(-present[ROW])
-    edited = dd.apply_edit(present, dd.deletion(problem.loss, present, [ROW]))
+
+    def written(records: Array, row: int) -> Array:
+        return dd.apply_edit(records, dd.deletion(problem.loss, records, [row]))
 
     def phase(records: Array, steps: float) -> gaussian.Phase:
         return gaussian.linear_phase(np.asarray(records, np.float64), config.l2, steps)
 
-    return World(problem, present, absent, edited, phase)
+    return World(problem, present, absent, written, phase)
 
 
 def ridge(config: Config) -> World:
@@ -147,11 +175,14 @@ def ridge(config: Config) -> World:
     def labelled(label: float) -> dd.Labelled:
         return dd.Labelled(features, labels.at[ROW].set(label))
 
+    def written(database: dd.Labelled, row: int) -> dd.Labelled:
+        return dd.Labelled(features, database.label.at[row].set(0.0))
+
     def phase(database: dd.Labelled, steps: float) -> gaussian.Phase:
         rows, marks = (np.asarray(part, np.float64) for part in database)
         return gaussian.ridge_phase(rows, marks, config.l2, steps)
 
-    return World(problem, labelled(1.0), labelled(-1.0), labelled(0.0), phase)
+    return World(problem, labelled(1.0), labelled(-1.0), written, phase)
 
 
 LOSSES = {"linear": linear, "ridge": ridge}
@@ -163,6 +194,18 @@ def _unit_rows(n: int) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
+def history(config: Config, world: World, database: PyTree) -> list[tuple[PyTree, int]]:
+    """The databases of learning and of every request, each with its number of steps.
+
+    Requests edit rows of their own; the one after `earlier` others deletes the record.
+    """
+    found = [(database, config.learn_steps)]
+    for i in range(1, config.earlier + config.later + 2):
+        row = ROW if i == config.earlier + 1 else ROW + i
+        found.append((world.written(found[-1][0], row), config.request_steps))
+    return found
+
+
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     """R_q after every step: bounds, and per loss "exact", "audited" (at least) and "estimate"."""
     audited = np.arange(config.every, len(config.clock) + 1, config.every)
@@ -171,7 +214,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     confidence = 1 - (1 - config.confidence) / (len(LOSSES) * len(audited))
     for place, (name, make) in enumerate(LOSSES.items()):
         world = make(config)
-        results[f"{name}: exact"] = np.array([exact(config, world, *row) for row in config.clock])
+        results[f"{name}: exact"] = np.array([exact(config, world, k) for k in results["step"]])
         key = jax.random.fold_in(jax.random.key(config.seed), place)
         present, absent = _scores(config, name, world, key, runner)
         pairs = [(present[:, k - 1], absent[:, k - 1]) for k in audited]
@@ -187,17 +230,20 @@ def bounds(config: Config) -> dict[str, np.ndarray]:
     learn, delete = present[gone == 0], gone[gone > 0]
     found = {}
     for name, rules in convex.ACCOUNTANTS.items():
-        known = {} if name == "paper" else {"present": config.learn_steps}
+        known = {} if name == "paper" else {"present": config.present_steps}
         phases = [rules.privacy(run, learn), rules.deletion(run, delete, **known)]
         found[name] = np.concatenate(phases)
     return found
 
 
-def exact(config: Config, world: World, present_steps: float, delete_steps: float) -> float:
-    """R_q of the present run from the absent one, both started at the model 0."""
+def exact(config: Config, world: World, steps: int) -> float:
+    """R_q of the present run from the absent one after k steps, both started at the model 0."""
     laws = []
     for database in (world.present, world.absent):
-        phases = [world.phase(database, present_steps), world.phase(world.edited, delete_steps)]
+        phases, left = [], int(steps)
+        for held, length in history(config, world, database):
+            phases.append(world.phase(held, min(left, length)))
+            left -= min(left, length)
         laws.append(
             gaussian.law_after(phases, config.step_size, config.noise_variance, np.zeros(DIM))
         )
@@ -213,16 +259,25 @@ def _scores(config: Config, name: str, world: World, key: Array, runner: Runner)
         noise_variance=config.noise_variance,
     )
 
-    def run(key, database, edited):
-        learn_key, delete_key = jax.random.split(key)
-        learned = move(learn_key, jnp.zeros(DIM), database, num_steps=config.learn_steps)
-        deleted = move(delete_key, learned[-1], edited, num_steps=config.delete_steps)
-        return jnp.concatenate([learned, deleted])[:, 0]
+    lengths = [steps for _, steps in history(config, world, world.present)]
+
+    def run(key, *databases):
+        model, seen = jnp.zeros(DIM), []
+        keys = jax.random.split(key, len(databases))
+        for request_key, database, steps in zip(keys, databases, lengths, strict=True):
+            seen.append(move(request_key, model, database, num_steps=steps))
+            model = seen[-1][-1]
+        return jnp.concatenate(seen)[:, 0]
 
     databases = {"present": world.present, "absent": world.absent}
     return [
         runner.over_seeds(
-            f"{name}, record {arm}", run, arm_key, config.seeds, database, world.edited, chunk=CHUNK
+            f"{name}, record {arm}",
+            run,
+            arm_key,
+            config.seeds,
+            *(held for held, _ in history(config, world, database)),
+            chunk=CHUNK,
         )
         for arm_key, (arm, database) in zip(jax.random.split(key), databases.items(), strict=True)
     ]
@@ -262,7 +317,7 @@ def _draw_loss(axis: Axes, config: Config, results: dict[str, np.ndarray], name:
         axis.plot(results["step"], values, color=colour, linestyle=dashes, lw=2, label=label)
         needed = steps_needed(config, results, bound)
         if needed is not None:
-            point = (config.learn_steps + needed, values[config.learn_steps + needed - 1])
+            point = (config.present_steps + needed, values[config.present_steps + needed - 1])
             axis.plot(*point, "s", color=colour, markersize=6)
             words = f"{bound}: {needed}"
             axis.annotate(words, point, color=colour, textcoords="offset points", **BESIDE[bound])
@@ -278,24 +333,31 @@ def _draw_loss(axis: Axes, config: Config, results: dict[str, np.ndarray], name:
 
 
 def _draw_phases(axis: Axes, config: Config) -> None:
-    """The deletion, the two phases around it, and the budget that deletion has to meet."""
-    last = config.learn_steps + config.delete_steps
-    axis.axvspan(config.learn_steps, last + 0.5, color=style.BLACK, alpha=0.05, linewidth=0)
+    """The releases, the two phases around the deletion, its budget, and R_∞ of phase I."""
+    last = config.present_steps + config.delete_steps
+    axis.axvspan(config.present_steps, last + 0.5, color=style.BLACK, alpha=0.05, linewidth=0)
+    for release in range(config.learn_steps, last, config.request_steps):
+        axis.axvline(release, color=style.BLACK, alpha=0.25, linewidth=0.8)
+    for name, limit in config.limits.items():
+        axis.plot([0.5, config.present_steps], [limit, limit], color=style.BLACK, linewidth=1)
+        words, below = f"$R_\\infty$ of the {name}", name == "diagram"
+        place = (config.present_steps - 0.5, limit * (0.85 if below else 1.04))
+        axis.text(*place, words, va="top" if below else "bottom", ha="right", fontsize=9)
     axis.axhline(config.eps_dd, color=style.BLACK, linewidth=1, linestyle=style.DOTTED)
     axis.set(yscale="log", ylim=(FLOOR, 3), xlim=(0.5, last + 0.5), xlabel="step")
     style.plain_numbers(axis.yaxis)
     for middle, words in (
-        (config.learn_steps / 2, "phase I: one record differs"),
-        (config.learn_steps + config.delete_steps / 2, "phase II: it is deleted from both"),
+        (config.present_steps / 2, f"phase I: learning, {config.earlier} other requests"),
+        (config.present_steps + config.delete_steps / 2, "phase II: the record is deleted"),
     ):
         axis.text(middle, 2.1, words, ha="center", fontsize=9)
     words = f"$\\varepsilon_{{dd}}$ = {config.eps_dd:g}"
-    axis.text(config.learn_steps / 2, config.eps_dd * 0.95, words, va="top", ha="center")
+    axis.text(config.present_steps / 2, config.eps_dd * 0.95, words, va="top", ha="center")
 
 
 def steps_needed(config: Config, results: dict[str, np.ndarray], bound: str) -> int | None:
     """Deletion steps after which the bound is within ε_dd, None if they are not among the shown."""
-    within = results[f"bound: {bound}"][config.learn_steps :] <= config.eps_dd
+    within = results[f"bound: {bound}"][config.present_steps :] <= config.eps_dd
     return int(np.argmax(within)) + 1 if within.any() else None
 
 
@@ -314,6 +376,11 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
         low, seen = results[f"{name}: audited"], truth[results["audited step"] - 1]
         over = int(np.sum(low > seen))
         against_samples.append((name, len(low), int(np.sum(low > 0)), over, verdict(over > 0)))
+    limits = [
+        (name, of, limit, results[f"{name}: exact"].max(), verdict(_crosses(results, name, limit)))
+        for name in LOSSES
+        for of, limit in config.limits.items()
+    ]
     reached = f"deletion steps to ε_dd = {config.eps_dd:g}"
     ratios = [f"exact / bound, {which}" for which in ("least", "largest", "last step")]
     lower = f"Lower bounds from {config.seeds:,} seeds, {config.confidence:.0%} confidence in all"
@@ -328,4 +395,13 @@ def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
             ("loss", "lower bounds", "above 0", "above the exact value", "verdict"),
             against_samples,
         ),
+        Table(
+            "R_∞, the limit of phase I, against the largest exact divergence",
+            ("loss", "stated by", "R_∞", "largest exact", "verdict"),
+            limits,
+        ),
     ]
+
+
+def _crosses(results: dict[str, np.ndarray], name: str, limit: float) -> bool:
+    return bool(results[f"{name}: exact"].max() > limit * (1 + ROUNDING))
