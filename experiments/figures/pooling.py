@@ -137,7 +137,10 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     for axis, since in zip(axes, (0, config.delete_steps), strict=True):
         _draw(axis, config, since, results)
         axis.sharey(axes[0])
-    axes[0].set(ylabel="shift z, hidden part a (in gaps)")
+    # Before a step hides its part the shift is highest; the numbers of the blocks stand above it.
+    sinces = (0, config.delete_steps)
+    highest = max((results[f"{s}: shift"] + results[f"{s}: hidden"]).max() for s in sinces)
+    axes[0].set(ylabel="shift z, hidden part a (in gaps)", ylim=(0, 1.2 * float(highest)))
     style.legend_of_all(figure, axes[0], 2)
     return figure
 
@@ -165,4 +168,4 @@ def _draw(axes: Axes, config: Config, since: int, results: dict[str, np.ndarray]
     )
     bound = float(results[f"{since}: bound"])
     when = "right after the batch was used" if since == 0 else f"{since} steps later"
-    axes.set(xlabel="step", ylim=(0, 1.4), title=f"released {when}: μ² = {bound:.2f}")
+    axes.set(xlabel="step", title=f"released {when}: μ² = {bound:.2f}")
