@@ -50,6 +50,24 @@ def test_train_and_test_share_no_row():
     assert not any(row.tobytes() in train for row in np.asarray(loaded.test.features))
 
 
+def test_declared_ranges_are_those_of_the_description():
+    """Every record lies in them up to the description's rounding, and attains both ends."""
+    from sklearn.datasets import load_breast_cancer
+
+    values = load_breast_cancer().data
+    for ends, declared in zip((values.min(0), values.max(0)), tasks.NUCLEI_RANGES.T, strict=True):
+        np.testing.assert_allclose(ends, declared, atol=5.1e-4, rtol=5e-4)
+
+
+def test_scaled_measurements_are_worth_learning_from():
+    """Unscaled, one column is nearly the whole norm, and the model names the larger class."""
+    loaded = data.load("breast-cancer")
+    problem = dd.Problem(dd.losses.logistic(), 0.005)
+    model = dd.erm.minimise(problem, loaded.train).params
+    right = np.sign(loaded.test.features @ model) == loaded.test.label
+    assert np.mean(right) >= 0.93 > np.mean(np.asarray(loaded.test.label) > 0) + 0.2
+
+
 @pytest.mark.parametrize(
     ("name", "share", "word"), [("mnist", None, "mnist-3-vs-8"), ("digits-3-vs-8", 1, "test_share")]
 )

@@ -52,11 +52,6 @@ class PnsgdCalibration(Calibration):
     radius: float | None
     distances: tuple[float, ...]
 
-    @property
-    def batches(self) -> int:
-        """l = ⌈n/b⌉."""
-        return -(-self.n // self.batch_size)
-
 
 def calibrate(
     problem,

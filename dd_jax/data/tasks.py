@@ -133,11 +133,35 @@ def _digits() -> Table:
     return Table(images[keep], np.where(digit[keep] == 3, 1.0, -1.0), "8×8 pixel counts")
 
 
+# Smallest and largest value of each measurement as the data set's description states them: mean,
+# standard error and worst value of ten properties of a nucleus. They are declared here, not
+# computed, so that a scale says nothing about which records are in a database.
+_NUCLEI = (
+    ("radius", (6.981, 28.11), (0.112, 2.873), (7.93, 36.04)),
+    ("texture", (9.71, 39.28), (0.36, 4.885), (12.02, 49.54)),
+    ("perimeter", (43.79, 188.5), (0.757, 21.98), (50.41, 251.2)),
+    ("area", (143.5, 2501.0), (6.802, 542.2), (185.2, 4254.0)),
+    ("smoothness", (0.053, 0.163), (0.002, 0.031), (0.071, 0.223)),
+    ("compactness", (0.019, 0.345), (0.002, 0.135), (0.027, 1.058)),
+    ("concavity", (0.0, 0.427), (0.0, 0.396), (0.0, 1.252)),
+    ("concave points", (0.0, 0.201), (0.0, 0.053), (0.0, 0.291)),
+    ("symmetry", (0.106, 0.304), (0.008, 0.079), (0.156, 0.664)),
+    ("fractal dimension", (0.05, 0.097), (0.001, 0.03), (0.055, 0.208)),
+)
+NUCLEI_RANGES = np.array([ranges for _, *ranges in _NUCLEI]).swapaxes(0, 1).reshape(-1, 2)
+
+
 def _breast_cancer() -> Table:
+    """Logarithms of the measurements, each on its published range: else one column is the norm."""
     from sklearn.datasets import load_breast_cancer
 
     measurements, benign = load_breast_cancer(return_X_y=True)
-    return Table(np.log1p(measurements), np.where(benign == 1, 1.0, -1.0), "log(1 + measurement)")
+    low, high = np.log1p(NUCLEI_RANGES).T
+    return Table(
+        2 * (np.log1p(measurements) - low) / (high - low) - 1,
+        np.where(benign == 1, 1.0, -1.0),
+        "log(1 + measurement), each from its published range to [-1, 1]",
+    )
 
 
 def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]:
