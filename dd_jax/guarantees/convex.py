@@ -300,11 +300,17 @@ def _fewest_by_halving(run, eps, present):
     with np.errstate(all="ignore"):
         fall = np.log(deletion_optimal(run, 0, present) / eps) / rate
     high = np.ceil(np.maximum(fall, 0)) + 2 * np.asarray(run.batches) + np.zeros(shape)
-    while np.any(high - low > 1):
-        middle = np.where(np.isinf(high), np.inf, np.floor((low + high) / 2))
+    while True:
+        middle = np.floor((low + high) / 2)
+        # None is left between two neighbours, which are further than 1 apart beyond 2⁵³.
+        between = (low < middle) & (middle < high)
+        if not np.any(between):
+            break
         enough = deletion_optimal(run, np.maximum(middle, 0), present) <= eps
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        low = np.where(np.isinf(high), np.inf, low)
+        low, high = (
+            np.where(between & ~enough, middle, low),
+            np.where(between & enough, middle, high),
+        )
     return floats.plain(high)
 
 

@@ -288,8 +288,18 @@ def test_fewest_steps_with_batches():
         steps = convex.fewest_steps(convex.deletion_optimal, run, eps, present)
         assert convex.deletion_optimal(run, steps, present) <= eps
         assert steps == 0 or convex.deletion_optimal(run, steps - 1, present) > eps
-    many = convex.fewest_steps(convex.deletion_optimal, run, [eps, eps / 10])
-    assert many[0] <= many[1]
+    start = convex.deletion_optimal(run, 0)
+    budgets = [2 * start, start / 10, start / 100]  # the first needs no step
+    many = convex.fewest_steps(convex.deletion_optimal, run, budgets)
+    alone = [convex.fewest_steps(convex.deletion_optimal, run, eps) for eps in budgets]
+    assert many.tolist() == alone and alone[0] == 0 < alone[1] < alone[2]
+
+
+def test_fewest_steps_with_batches_beyond_what_floats_count():
+    run = Descent(2.0, 1.0, 1e-17, 0.25, 1.0, 400, 1.0, batches=2)
+    eps = convex.deletion_optimal(run, 0) / 10
+    steps = convex.fewest_steps(convex.deletion_optimal, run, eps)
+    assert steps == pytest.approx(math.log(10) / 2e-17, rel=1e-6)
 
 
 # --- batches of rows ------------------------------------------------------------------------------
