@@ -217,6 +217,24 @@ def delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits_per_requ
     return floats.plain(np.ceil(4 * kappa * np.log(np.maximum(5 * kappa, jump))))
 
 
+@floats.quiet
+def least_risk_order(lipschitz, l2, n, dim, epsilon):
+    """The order of the least excess risk that any (ε, δ)-DP algorithm can promise.
+
+    (L²/λ) min{1, d / (ε² n²)}
+
+    Guarantee: up to a constant factor that is not known, no such algorithm has a smaller risk on
+        every database, for δ = o(1/n).
+    Assumes: L-Lipschitz, λ-strongly convex and smooth losses.
+    Bassily, Smith and Thakurta 2014; what the paper compares its risk with, below
+    `thm:unlearning_accuracy_convex`.
+    """
+    exact = checks.nonnegative("epsilon", epsilon) * checks.count("n", n)
+    share = np.minimum(1.0, checks.count("dim", dim) / np.square(exact))
+    lipschitz = checks.positive("lipschitz", lipschitz)
+    return floats.plain(floats.product(lipschitz, lipschitz, 1 / checks.positive("l2", l2), share))
+
+
 # --- bounded non-convex losses --------------------------------------------------------------------
 
 

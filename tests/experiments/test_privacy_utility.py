@@ -79,6 +79,15 @@ def test_bounds_are_those_of_the_release_after_the_last_deletion():
     assert privacy_utility._paper_bound(SMALL) * scale == pytest.approx(paper)
 
 
+def test_the_lower_bound_is_that_of_the_epsilon_of_each_run():
+    """At order 2 and ε_dp = 1 a run is 1-GDP: ε = 4.38 at δ = 1e-5, which is 1/316²."""
+    columns = {"n": [316, 2], "dim": [4, 4], "eps_dp": [1.0, 1e-6]}
+    results = {f"synthetic_{name}": np.array(values, float) for name, values in columns.items()}
+    found = privacy_utility.lower_bounds(SMALL, results)
+    assert found[0] == pytest.approx(4 / (4.377 * 316) ** 2 / SMALL.l2, rel=1e-3)
+    assert found[1] == pytest.approx(1 / SMALL.l2)  # δ alone covers so little: ε = 0
+
+
 @pytest.mark.slow
 def test_risk_falls_with_eps_as_stated_and_stays_below_its_bound():
     results = privacy_utility.compute(SMALL, Runner())

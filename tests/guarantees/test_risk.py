@@ -12,6 +12,7 @@ from scipy import optimize
 from scipy.special import logsumexp
 
 from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import renyi
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import Descent
 from dd_jax.guarantees.nonconvex import Bounded
@@ -529,3 +530,15 @@ def test_bad_input_is_named():
         risks.excess_risk_floor(replace(UNIT, noise_variance=0), 1)
     with pytest.raises(InputError, match="order"):
         risks.excess_risk_convex_paper(1, 1, 1, 1, 10, 1, 1)
+
+
+def test_the_papers_risk_has_the_order_of_the_lower_bound():
+    """By the footnote q/ε_dp = (2ε + 4 log(1/δ))/ε²: they are 10κ(2ε + 4 log(1/δ)) apart."""
+    lipschitz, l2, smoothness, delta = 1.7, 0.3, 0.9, 1e-6
+    for epsilon, n, dim in ((0.1, 10**4, 3), (1.0, 10**3, 50), (5.0, 10**5, 7)):
+        order, eps_dp = renyi.renyi_from_epsilon_delta(epsilon, delta)
+        paper = risks.excess_risk_convex_paper(order, lipschitz, l2, smoothness, n, dim, eps_dp)
+        least = risks.least_risk_order(lipschitz, l2, n, dim, epsilon)
+        assert paper / least == pytest.approx(10 * 4 * (2 * epsilon - 4 * np.log(delta)))
+    # With few records the model 0 is as good as any.
+    assert risks.least_risk_order(2.0, 0.5, 1, 9, 0.1) == 2.0**2 / 0.5
