@@ -121,10 +121,9 @@ def plan_convex(
     own_step = rules.default_step / (problem.l2 + problem.loss.smoothness)
     if conditions.only_contracts(problem):
         _require_no_target(target_risk)
-        best = clipping.best_step_size(problem.l2, problem.loss.smoothness)
-        own_step = min(own_step, best)
-    step_size = own_step if step_size is None else float(checks.positive("step_size", step_size))
-    l2, smoothness = conditions.constants_of_steps(problem, step_size)
+        own_step = min(own_step, clipping.best_step_size(problem.l2, problem.loss.smoothness))
+    eta = float(own_step if step_size is None else checks.positive("step_size", step_size))
+    l2, smoothness = conditions.constants_of_steps(problem, eta)
     order_used, budget_dp, budget_dd = to_renyi(order, delta, eps_dp, eps_dd, accountant)
     checks.choice("reference", reference, get_args(Reference))
     if reference == "null":
@@ -138,7 +137,7 @@ def plan_convex(
         smoothness=smoothness,
         noise_variance=1.0,  # to be chosen
         n=n,
-        step_size=step_size,
+        step_size=eta,
         batches=schedules.check_batches(n, batches),
     )
     if not varies:
@@ -163,21 +162,19 @@ def plan_convex(
     by_theorem = accountant == "paper" and math.isclose(run.step_size, own_step)
     if target_risk is not None:
         _require_plain_steps(run, to_learn, to_delete)
-        to_delete = fewest_steps(rules.deletion, run, budget_dd)
-    if target_risk == "paper":
-        target_risk = stated.risk
-        if by_theorem and noise_variance is None:
-            to_learn, to_delete = stated.learn_steps, max(to_delete, stated.delete_steps)
-    if target_risk is not None and to_learn is None:
-        target_risk = checks.positive("target_risk", target_risk)
-        to_delete = max(to_delete, risks.delete_steps_convex(edited, dim, target_risk))
-        if noise_variance is None:
-            edited, to_delete = _fewer_steps(
-                rules.deletion, run, edited, dim, budget_dd, target_risk, to_delete
-            )
-        to_learn = risks.learn_steps_convex(edited, dim, target_risk)
     if to_delete is None:
         to_delete = fewest_steps(rules.deletion, run, budget_dd)
+    target = stated.risk if target_risk == "paper" else target_risk
+    if target_risk == "paper" and by_theorem and noise_variance is None:
+        to_learn, to_delete = stated.learn_steps, max(to_delete, stated.delete_steps)
+    elif target is not None:
+        target = float(checks.positive("target_risk", target))
+        to_delete = max(to_delete, risks.delete_steps_convex(edited, dim, target))
+        if noise_variance is None:
+            edited, to_delete = _fewer_steps(
+                rules.deletion, run, edited, dim, budget_dd, target, to_delete
+            )
+        to_learn = risks.learn_steps_convex(edited, dim, target)
     if to_learn is None and by_theorem:
         to_learn = stated.learn_steps
     elif to_learn is None:
@@ -200,7 +197,7 @@ def plan_convex(
         accountant=accountant,
         eps_dp_asked=float(eps_dp),
         eps_dd_asked=float(eps_dd),
-        risk_asked=None if target_risk is None else float(target_risk),
+        risk_asked=target,
         protects=protects,
         dtype=dtype,
         batches=int(run.batches),

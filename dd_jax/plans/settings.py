@@ -229,14 +229,19 @@ def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, fl
     order of the paper's footnote, `renyi.renyi_from_epsilon_delta`, brought to order 2.
     """
     check_unit(order, delta, "convex")
-    budgets = tuple(float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
+    eps_dp, eps_dd = (float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
     if order is not None:
-        return float(order), *budgets
+        return float(order), eps_dp, eps_dd
+    return 2.0, _at_order_two(eps_dp, delta, accountant), _at_order_two(eps_dd, delta, accountant)
+
+
+def _at_order_two(epsilon, delta, accountant) -> float:
+    """The Rényi divergence of order 2 that a bound of this accountant may have for (ε, δ)."""
     if accountant in GAUSSIAN:
-        mus = (renyi.gdp_from_epsilon_delta(eps, delta) for eps in budgets)
-        return 2.0, *(mu * mu for mu in mus)
-    stated = (renyi.renyi_from_epsilon_delta(eps, delta) for eps in budgets)
-    return 2.0, *(2 * (eps / q) for q, eps in stated)
+        mu = renyi.gdp_from_epsilon_delta(epsilon, delta)
+        return mu * mu
+    order, eps = renyi.renyi_from_epsilon_delta(epsilon, delta)
+    return 2 * (eps / order)
 
 
 def whole(name: str, steps: float) -> int:

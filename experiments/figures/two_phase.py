@@ -214,7 +214,9 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     confidence = 1 - (1 - config.confidence) / (len(LOSSES) * len(audited))
     for place, (name, make) in enumerate(LOSSES.items()):
         world = make(config)
-        results[f"{name}: exact"] = np.array([exact(config, world, k) for k in results["step"]])
+        results[f"{name}: exact"] = np.array(
+            [exact(config, world, int(k)) for k in results["step"]]
+        )
         key = jax.random.fold_in(jax.random.key(config.seed), place)
         present, absent = _scores(config, name, world, key, runner)
         pairs = [(present[:, k - 1], absent[:, k - 1]) for k in audited]
@@ -240,7 +242,7 @@ def exact(config: Config, world: World, steps: int) -> float:
     """R_q of the present run from the absent one after k steps, both started at the model 0."""
     laws = []
     for database in (world.present, world.absent):
-        phases, left = [], int(steps)
+        phases, left = [], steps
         for held, length in history(config, world, database):
             phases.append(world.phase(held, min(left, length)))
             left -= min(left, length)
