@@ -27,6 +27,17 @@ _NEGLIGIBLE = 1e-12
 _MOST_STEPS = 10_000_000
 
 
+def pairs(name: str, factors, steps: int | None = None) -> Factors | None:
+    """Factors of η and σ² as plain tuples, refused unless they are one pair for each step."""
+    if factors is None:
+        return None
+    given = checks.positive(name, factors)
+    if given.shape != (given.size // 2 if steps is None else steps, 2):
+        many = "each step" if steps is None else f"each of the {steps} steps"
+        raise InputError(f"{name} have shape {given.shape}; give a pair of factors for {many}.")
+    return tuple(map(tuple, given.tolist()))
+
+
 @dataclass(frozen=True)
 class Stream:
     """Noisy-GD through learning and requests.
@@ -48,17 +59,13 @@ class Stream:
         for name in ("learn_steps", "delete_steps"):
             steps = checks.steps(name, getattr(self, name), endless=False)
             object.__setattr__(self, name, int(steps))
-        if not self.varies:
-            return
         for name in ("learn", "delete"):
-            factors, steps = getattr(self, name), getattr(self, f"{name}_steps")
-            if factors is not None and np.shape(factors) != (steps, 2):
-                raise InputError(
-                    f"the {name} schedule has shape {np.shape(factors)}; give {steps} pairs of "
-                    f"factors, one for each step."
-                )
-            given = checks.positive(f"{name}_factors", factors or [(1.0, 1.0)])
-            largest = self.run.step_size * np.max(given[:, 0])
+            steps = getattr(self, f"{name}_steps")
+            factors = pairs(f"{name}_factors", getattr(self, name), steps)
+            object.__setattr__(self, name, factors)
+        if self.varies:
+            sizes = [size for f in (self.learn, self.delete) for size, _ in f or ((1.0, 1.0),)]
+            largest = self.run.step_size * max(sizes)
             checks.step_size_optimal(largest, self.run.l2, self.run.smoothness)
 
     @property

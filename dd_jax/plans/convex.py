@@ -17,7 +17,7 @@ from dd_jax.guarantees.convex import (
     least_noise,
     privacy_convex,
 )
-from dd_jax.guarantees.streams import Factors, Stream
+from dd_jax.guarantees.streams import Factors, Stream, pairs
 from dd_jax.plans import conditions
 from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question, Utility, trivial_risk
 from dd_jax.plans.plan import Plan
@@ -110,10 +110,12 @@ def plan_convex(
         learn_factors, delete_factors: a pair of factors for each step of learning and of a request,
             which multiply η and σ²; their numbers are K_L and K_U. The budgets scale σ².
     """
-    if batches == "auto":
+    if isinstance(batches, str) and batches == "auto":
         asked = {k: v for k, v in locals().items() if k not in ("problem", "batches")}
         return min(batch_options(problem, **asked), key=lambda option: option.gradients).plan
     problem = problem.constants
+    learn_factors = pairs("learn_factors", learn_factors)
+    delete_factors = pairs("delete_factors", delete_factors)
     checks.choice("accountant", accountant, ACCOUNTANTS)
     rules = ACCOUNTANTS[accountant]
     varies = learn_factors is not None or delete_factors is not None

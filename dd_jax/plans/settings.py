@@ -18,7 +18,7 @@ from dd_jax.constants import ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import renyi, schedules
 from dd_jax.guarantees.convex import Descent
-from dd_jax.guarantees.streams import Factors, Stream
+from dd_jax.guarantees.streams import Factors, Stream, pairs
 from dd_jax.plans import conditions
 from dd_jax.plans.conditions import Protects
 
@@ -133,16 +133,8 @@ class Settings:
                 f"full batches."
             )
         for name in ("learn", "delete"):
-            factors = getattr(self, f"{name}_factors")
-            if factors is None:
-                continue
-            checked = checks.positive(f"{name}_factors", factors)
-            if checked.shape != (getattr(self, f"{name}_steps"), 2):
-                raise InputError(
-                    f"{name}_factors have shape {checked.shape}; give a pair of factors for each "
-                    f"of the {getattr(self, f'{name}_steps')} steps."
-                )
-            self._set(f"{name}_factors", tuple(map(tuple, checked.tolist())))
+            factors, steps = getattr(self, f"{name}_factors"), getattr(self, f"{name}_steps")
+            self._set(f"{name}_factors", pairs(f"{name}_factors", factors, steps))
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)

@@ -292,7 +292,8 @@ def test_fewest_steps_with_batches():
     budgets = [2 * start, start / 10, start / 100]  # the first needs no step
     many = convex.fewest_steps(convex.deletion_optimal, run, budgets)
     alone = [convex.fewest_steps(convex.deletion_optimal, run, eps) for eps in budgets]
-    assert many.tolist() == alone and alone[0] == 0 < alone[1] < alone[2]
+    assert many.tolist() == alone
+    assert alone[0] == 0 < alone[1] < alone[2]
 
 
 def test_fewest_steps_with_batches_beyond_what_floats_count():

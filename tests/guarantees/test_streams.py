@@ -248,6 +248,8 @@ def test_what_is_refused():
             Stream(RUN, 1, 1, None, ((1.0, bad),))
     with pytest.raises(CertificateRefused, match="step_size"):
         Stream(RUN, 2, 1, ((1.0, 1.0), (90.0, 1.0)))
+    with pytest.raises(CertificateRefused, match="step_size"):
+        Stream(replace(RUN, step_size=90.0), 1, 1, ((0.01, 1.0),))
     with pytest.raises(CertificateRefused, match="delete_steps"):
         Stream(RUN, 1, 0, ((1.0, 1.0),)).privacy  # noqa: B018
     slow = replace(RUN, step_size=1e-7)

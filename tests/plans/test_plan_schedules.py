@@ -44,7 +44,7 @@ def exact(plan, request, batch, record):
 PLANS = {
     "batches": {"batches": 5},
     "uneven": {"batches": 7, "reference": "null"},
-    "factors": {"learn_factors": LEARN, "delete_factors": DELETE},
+    "factors": {"learn_factors": np.array(LEARN), "delete_factors": DELETE},
     "both": {"batches": 4, "learn_steps": 9, "delete_factors": DELETE, "reference": "null"},
     "steps": {"batches": 3, "learn_steps": 20, "delete_steps": 2},
 }
@@ -177,6 +177,9 @@ def test_halves_of_the_step_size_are_tried_where_none_is_given():
         ({"delete_factors": DELETE, "learn_steps": 3, "delete_steps": 4}, "delete_steps"),
         ({"delete_factors": ((1.0, -1.0),), "learn_steps": 3}, "delete_factors"),
         ({"delete_factors": ((90.0, 1.0),), "learn_steps": 3}, "step_size"),
+        ({"delete_factors": (1.0, 1.0), "learn_steps": 3}, "delete_factors"),
+        ({"delete_factors": 5, "learn_steps": 3}, "delete_factors"),
+        ({"batches": np.array([1, 2])}, "batches"),
         ({"reference": "gibbs"}, "reference"),
         ({"reference": "null", "protects": "label"}, "label"),
     ],
