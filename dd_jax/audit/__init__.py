@@ -16,6 +16,7 @@ from dd_jax.audit.claims import (
     RenyiClaim,
     of_certificate,
 )
+from dd_jax.audit.gibbs import gibbs_samples
 from dd_jax.audit.samples import neighbouring_releases, one_release
 from dd_jax.audit.scores import (
     Score,
@@ -24,6 +25,7 @@ from dd_jax.audit.scores import (
     likelihood_ratio,
     linear,
     network,
+    quadratic,
 )
 from dd_jax.audit.verdict import GateResult, Report, Verdict, audit
 from dd_jax.claims import Claim, Finding
@@ -44,10 +46,12 @@ __all__ = [
     "audit",
     "deleted_record_loss",
     "gaussian_likelihood_ratio",
+    "gibbs_samples",
     "likelihood_ratio",
     "linear",
     "neighbouring_releases",
     "network",
     "of_certificate",
     "one_release",
+    "quadratic",
 ]

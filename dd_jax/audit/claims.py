@@ -33,6 +33,7 @@ Which = Literal[
     "deletion-adaptive",
     "deletion-null",
     "deletion-null-adaptive",
+    "deletion-gibbs",
     "advantage",
 ]
 
@@ -332,12 +333,15 @@ def of_certificate(
     | "deletion-adaptive" | the same, p releases seen before | eps_dd_adaptive |
     | "deletion-null", "deletion-null-adaptive" | the same, the other world's row null from the \
 start | eps_dd_null, eps_dd_null_adaptive |
+    | "deletion-gibbs" | one release after the deletion as P, draws of its Gibbs law as Q | eps_dd |
     | "advantage" | the same | advantage_bound |
 
     A non-convex certificate for p = 0 bounds the divergence from the Gibbs law, one-sided, and not
     the divergence between neighbours: a Rényi test of two neighbouring arms would refute it where
     it is true. It implies a bound on the advantage (the soundness theorem, `thm:soundness`), which
-    is the claim that is made.
+    is the claim that is made. "deletion-gibbs" is the divergence itself, for draws of the Gibbs law
+    (`gibbs_samples`); it is refused where a release was seen, because only the run sum between
+    neighbours, "deletion-adaptive", holds there (erratum E2).
 
     Args:
         certificate: see `Plan.certificate`.
@@ -352,8 +356,12 @@ start | eps_dd_null, eps_dd_null_adaptive |
         )
     if which == "advantage":
         return AdvantageClaim(certificate.advantage_bound, from_certificate=True)
+    if which == "deletion-gibbs":
+        return _to_gibbs_law(certificate, at_request)
     if which not in _STATEMENTS:
-        raise InputError(f"which = {which!r}; choose from {', '.join(_STATEMENTS)} or advantage.")
+        raise InputError(
+            f"which = {which!r}; choose from {', '.join(_STATEMENTS)}, deletion-gibbs or advantage."
+        )
     seen = certificate.adaptivity > 0
     if which == "deletion" and at_request and seen:
         raise InputError(
@@ -388,3 +396,26 @@ start | eps_dd_null, eps_dd_null_adaptive |
     # Rényi bounds between neighbours are all linear in the order.
     mu = float(renyi.gdp_from_linear_renyi(order, eps)) if proved else None
     return RenyiClaim(order, eps, linear_in_order=True, mu=mu, **made)
+
+
+def _to_gibbs_law(certificate: Certificate, at_request: bool) -> NumericClaim:
+    """R_q(release ‖ Gibbs law) ≤ ε_dd, one-sided."""
+    if certificate.plan.kind != "nonconvex":
+        raise InputError(
+            "only a non-convex certificate compares with the Gibbs law; give which='deletion'."
+        )
+    if certificate.adaptivity:
+        raise InputError(
+            "closeness to the Gibbs law needs a history in which no release was seen (erratum "
+            "E2); give which='deletion-adaptive', with samples of two neighbouring worlds."
+        )
+    assert certificate.order is not None  # non-convex budgets are Rényi divergences
+    return RenyiClaim(
+        certificate.order,
+        certificate.eps_dd_request if at_request else certificate.eps_dd,
+        two_sided=False,
+        # The tuned proofs bound every lower order in proportion; the paper's bounds q alone.
+        linear_in_order=certificate.plan.accountant != "paper",
+        name="deletion, to the Gibbs law",
+        from_certificate=True,
+    )

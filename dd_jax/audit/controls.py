@@ -1,6 +1,6 @@
 """Controls: broken curators that the audit must flag, and nulls that it must not.
 
-They run Noisy-GD with the linear loss, whose certificates are attained, on eleven records on the
+Most run Noisy-GD with the linear loss, whose certificates are attained, on eleven records on the
 line: one target, ±R in the two worlds, and ten records that balance to zero. From a fixed start the
 optimal certificate is the exact value and not only a bound, so a mistake that costs even a little
 privacy exceeds it, and the law of every release is a known Gaussian. All settings take the same
@@ -9,6 +9,7 @@ once for all of them, and once more for each number of batches.
 
 A mistake that breaks a guarantee is judged against the certificate. A mistake that only changes the
 law (and may even add noise) is judged against the exact law, because a certificate would hide it.
+What breaks a non-convex certificate is judged against draws of the Gibbs law (`GibbsSetting`).
 The seeds were chosen for a power near one at a risk of 1e-5. `run_controls` judges each mutant of
 `CONTROLS`, and the correct curator in the same setting by the same gate, and replays both to see
 how often each is flagged.
@@ -38,7 +39,9 @@ from dd_jax.audit.claims import (
     of_certificate,
 )
 from dd_jax.audit.exact_law import gaussian_law
+from dd_jax.audit.gibbs_setting import GibbsSetting
 from dd_jax.audit.samples import Stage, one_run, two_worlds
+from dd_jax.audit.scores import Score, quadratic
 from dd_jax.audit.verdict import audit
 from dd_jax.claims import Claim, Finding
 from dd_jax.ensemble import Pair
@@ -242,16 +245,18 @@ class Control:
         claim: what is claimed in this setting; true of the correct curator.
         curator: the mutant, where the mistake is in the curator.
         mutant_claim: the false claim, where the mistake is in the claim.
+        score: how samples are ordered; Fisher's discriminant by default.
     """
 
     name: str
     broken: str
-    setting: ControlSetting
+    setting: ControlSetting | GibbsSetting
     gate: str
     seeds: int
-    claim: Callable[[ControlSetting], Statement]
+    claim: Callable[[Any], Statement]
     curator: Maker = noisy_gd.mechanism
-    mutant_claim: Callable[[ControlSetting], Statement] | None = None
+    mutant_claim: Callable[[Any], Statement] | None = None
+    score: Score | None = None
 
     @property
     def is_null(self) -> bool:
@@ -267,7 +272,7 @@ class Control:
         return (self.mutant_claim or self.claim)(self.setting)
 
 
-def _certified(which: Which, *, at_request: bool = False) -> Callable[[ControlSetting], Statement]:
+def _certified(which: Which, *, at_request: bool = False) -> Callable[[Any], Statement]:
     """What the setting's certificate claims."""
     return lambda setting: of_certificate(setting.certificate(), which, at_request=at_request)
 
@@ -490,6 +495,33 @@ _MUTANTS = (
     ),
 )
 
+_GIBBS_MUTANTS = tuple(
+    Control(
+        f"{name}, to the Gibbs law",
+        broken,
+        GibbsSetting(),
+        gate,
+        10_000,
+        _certified("deletion-gibbs"),
+        curator,
+        score=quadratic(),
+    )
+    for name, broken, gate, curator in (
+        (
+            "half variance",
+            "σ² is half of the planned one, in the steps and in the start",
+            "renyi_bins",
+            mutants.half_variance,
+        ),
+        (
+            "pretrained start",
+            "learning starts from a model of other data in place of N(0, σ²/λ I) (erratum E11)",
+            "renyi_variational",
+            mutants.pretrained_start,
+        ),
+    )
+)
+
 _NULLS = tuple(
     Control(
         f"null{' with batches' if batches > 1 else ''}, {gate}",
@@ -511,7 +543,9 @@ _NULLS = tuple(
     }.items()
 )
 
-CONTROLS: dict[str, Control] = {control.name: control for control in (*_MUTANTS, *_NULLS)}
+CONTROLS: dict[str, Control] = {
+    control.name: control for control in (*_MUTANTS, *_GIBBS_MUTANTS, *_NULLS)
+}
 """Every control by name: the mutants first, then the nulls of every gate."""
 
 
@@ -527,7 +561,9 @@ def judge(control: Control, pair: Pair, statement: Statement, confidence: float)
         claim = Claim("the release has its exact law", "dd_jax.oracles.linear", "control")
         evidence = f"p = {shift:.3g} of the shift, {spread:.3g} of the spread"
         return Finding(claim, found.refuted, evidence)
-    report = audit(pair, statement, gates=(control.gate,), confidence=confidence)
+    report = audit(
+        pair, statement, gates=(control.gate,), scores=control.score, confidence=confidence
+    )
     (verdict,) = report.verdicts
     evidence = (
         f"{statement.unit}: at least {verdict.lower_bound.value:.4g}, "

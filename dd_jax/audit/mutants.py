@@ -29,6 +29,25 @@ def half_noise(problem: Problem, schedule: Schedule) -> Mechanism:
     return noisy_gd.mechanism(problem, halved)
 
 
+def half_variance(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Half of σ², in the steps and in the start N(0, σ²/λ I)."""
+    numbers = (schedule.noise_variance / 2, schedule.init_variance / 2)
+    halved = schedule._replace(noise_variance=numbers[0], init_variance=numbers[1])
+    return noisy_gd.mechanism(problem, halved)
+
+
+def pretrained_start(problem: Problem, schedule: Schedule) -> Mechanism:
+    """Learns from a model of other data, -1 in every coordinate, with the start's noise on it."""
+
+    def learn(key, database):
+        start_key, run_key = jax.random.split(key)
+        pretrained = jax.tree.map(lambda leaf: leaf - 1, start(start_key, database))
+        return _run(run_key, pretrained, database, schedule.learn_steps, problem, schedule)
+
+    start = _start(problem, schedule)
+    return noisy_gd.mechanism(problem, schedule)._replace(learn=learn)
+
+
 def half_sensitivity(problem: Problem, schedule: Schedule) -> Mechanism:
     """Calibrated to the sensitivity L/n in place of 2L/n: a quarter of the noise that is needed.
 

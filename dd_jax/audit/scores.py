@@ -117,6 +117,23 @@ def linear(shrinkage: float | None = None) -> Score:
     return Score("linear", fit)
 
 
+def quadratic() -> Score:
+    """Fisher's discriminant of all numbers and their squares, which also sees a wrong spread."""
+    plain = linear()
+
+    def fit(present, absent) -> Scorer:
+        standardise = _standardiser(present, absent)
+
+        def features(table):
+            scaled = standardise(table)
+            return np.concatenate([scaled, scaled**2], axis=1)
+
+        scorer = plain.fit(features(present), features(absent))
+        return lambda table: scorer(features(table))
+
+    return Score("quadratic", fit, plain.share)
+
+
 def _standardiser(present, absent) -> Scorer:
     """Centre and scale each coordinate by its spread over both arms; constants become 0."""
     both = np.concatenate([present, absent])

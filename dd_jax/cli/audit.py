@@ -28,7 +28,8 @@ class Config:
     setting: tyro.conf.Positional[
         Annotated[str | None, tyro.conf.arg(metavar="SETTING", help_behavior_hint="")]
     ] = None
-    """linear (exact laws) or logistic (real digits); linear by default."""
+    """linear (exact laws), logistic (real digits) or nonconvex (against the Gibbs law); linear by
+    default."""
     claim: Texts = ()
     """Claims to judge, all of the setting's by default."""
     list: Switch = False
@@ -166,9 +167,11 @@ def _print_setting(setting, values: dict) -> None:
         slack = row["paper_over_certified"]
         loose = "" if slack is None else f"; paper/certified {slack:.3g}"
         print(f"  {row['name']}: {row['words']}{shown}{loose}")
+    through = ", ".join(row["name"] for row in values["claims"] if row["through_mu"])
+    reads = f"; of μ of Gaussian DP, read\n  as q μ²/2 (R_q for Gaussian laws): {through}"
     print(
-        f"audited: a lower bound, {values['confidence']:.4g} confidence in all together (recoded\n"
-        "  rows: R_q itself; else of μ of Gaussian DP, read as q μ²/2: R_q for Gaussian laws)\n"
+        f"audited: a lower bound, {values['confidence']:.4g} confidence in all together"
+        f"{reads if through else ''}\n"
         f"verdict: at {values['verdict_confidence']:.6g} confidence in all together; consistent\n"
         "  is not proved\n"
         f"would catch: the least truth that is refuted with probability "
@@ -183,7 +186,9 @@ def _print_setting(setting, values: dict) -> None:
 def _list(config: Config) -> int:
     from dd_jax.audit import settings as known
 
-    settings = [known.find(name, config.order, config.batches) for name in known.SETTINGS]
+    # A non-convex plan takes no batches.
+    names = [name for name in known.SETTINGS if config.batches == 1 or name != "nonconvex"]
+    settings = [known.find(name, config.order, config.batches) for name in names]
     if config.json:
         found = [
             {

@@ -125,22 +125,16 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
     Gibbs law holds for records that go; a release seen before the record was inserted counts too,
     because the argument needs a history without any adaptivity.
     """
-    conditions.require_nonconvex(plan.problem)
-    _require_start(plan)
     case = _bounded(plan.problem, plan.order, plan.n, plan.dim, plan.edits_per_request)
     noise_variance, step_size = plan.noise_variance, plan.step_size
-
-    def gibbs(request) -> float:
-        """R_q(Θ̂_i‖π(D_i)), the supremum over all requests where i = ∞."""
-        deletion = nonconvex.PROOFS[plan.accountant].deletion
-        steps = (plan.learn_steps, plan.delete_steps)
-        return deletion(case, noise_variance, step_size, *steps, request=request)
 
     def risk(divergence) -> float:
         return risks.excess_risk_nonconvex(case, noise_variance, step_size, divergence)
 
     sums = composition_numbers(plan, question)
-    eps_dd, at_request, learned = gibbs(np.inf), gibbs(question.request), gibbs(0)
+    eps_dd, at_request, learned = (
+        gibbs_divergence(plan, request) for request in (np.inf, question.request, 0)
+    )
     numbers = sums._replace(eps_dd=eps_dd, deletion_form="renyi")
     if question.adaptivity:
         # Only the learned model, which precedes all requests, is still close to its Gibbs law.
@@ -161,6 +155,19 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
         risk_bound_request=risk(at_request),
         risk_bound_paper=risks.excess_risk_nonconvex_paper(case, noise_variance, every),
     )
+
+
+def gibbs_divergence(plan: Settings, request) -> float:
+    """Bound on R_q(Θ̂_i‖π(D_i)) where no release was seen; the supremum over i ≥ 1 where i = ∞.
+
+    Request 0 is learning.
+    """
+    conditions.require_nonconvex(plan.problem)
+    _require_start(plan)
+    case = _bounded(plan.problem, plan.order, plan.n, plan.dim, plan.edits_per_request)
+    steps = (plan.learn_steps, plan.delete_steps)
+    deletion = nonconvex.PROOFS[plan.accountant].deletion
+    return deletion(case, plan.noise_variance, plan.step_size, *steps, request=request)
 
 
 def _require_start(plan: Settings) -> None:

@@ -39,6 +39,7 @@ NAMES = (
     "adaptive_deletion",
     "clipping",
     "nonconvex",
+    "nonconvex_saving",
     "real_data",
     "audit_power",
     "sequential",

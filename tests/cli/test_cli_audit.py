@@ -70,6 +70,7 @@ def test_a_refuted_claim_is_status_1(capsys, monkeypatch):
             "seeds": 10,
             "audited_over_exact": None,
             "paper_over_certified": 3.0,
+            "through_mu": False,
         }
         fine = row | {"name": "other", "audited": 0.1, "verdict": "consistent"}
         return [SimpleNamespace(to_dict=lambda row=row: row) for row in (fine, row)]
@@ -136,7 +137,7 @@ def test_list_names_settings_and_claims(capsys):
     status, out, _ = run(capsys, "--list", "--json")
     found = {setting["name"]: setting for setting in json.loads(out)["settings"]}
     assert status == 0
-    assert set(found) == {"linear", "logistic"}
+    assert set(found) == {"linear", "logistic", "nonconvex"}
     assert found["linear"]["seeds"] == 100_000
     assert "deletion-1" in found["linear"]["claims"]
 

@@ -4,16 +4,17 @@ import functools
 from collections.abc import Callable
 
 from dd_jax import checks
-from dd_jax.audit.settings import linear, logistic
+from dd_jax.audit.settings import linear, logistic, nonconvex
 from dd_jax.audit.settings.base import AuditSetting
 from dd_jax.errors import InputError
 
 SETTINGS: dict[str, Callable[[float, int], AuditSetting]] = {
     "linear": linear.setting,
     "logistic": logistic.setting,
+    "nonconvex": nonconvex.setting,
 }
 # Enough to see a certificate broken by half; the linear setting is cheap.
-DEFAULT_SEEDS = {"linear": 100_000, "logistic": 15_000}
+DEFAULT_SEEDS = {"linear": 100_000, "logistic": 15_000, "nonconvex": 20_000}
 # Batches of a few of the digits still have rows of both classes.
 MOST_BATCHES = 50
 

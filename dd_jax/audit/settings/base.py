@@ -22,6 +22,7 @@ from dd_jax.audit.verdict import Verdict, audit
 from dd_jax.ensemble import Pair
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence, simultaneous
+from dd_jax.keys import tagged
 from dd_jax.plans import Plan
 
 EPS_DP, EPS_DD = 1.0, 0.1
@@ -44,6 +45,8 @@ class AuditedClaim(NamedTuple):
         paper: the paper's number for the same claim; None with batches, which it does not cover.
         exact: the true R_q, None where it is not known.
         score, gates: how samples are ordered and judged.
+        comparator: draws `(key, seeds) -> models` that take the other world's place, for a claim
+            about a law and not about neighbours; None for the other world.
     """
 
     name: str
@@ -55,6 +58,7 @@ class AuditedClaim(NamedTuple):
     exact: float | None
     score: scores.Score
     gates: tuple[str, ...]
+    comparator: Callable[[Array, int], Any] | None = None
 
 
 class AuditSetting(NamedTuple):
@@ -217,7 +221,14 @@ def run(
         if any(audited.interaction == name for audited in chosen):
             place_key = jax.random.fold_in(key, place)
             pairs[name] = sample(setting, name, place_key, seeds, keep, say)
-    return [judge(audited, setting, pairs[audited.interaction], each, say) for audited in chosen]
+    found = []
+    for audited in chosen:
+        pair = pairs[audited.interaction]
+        if audited.comparator is not None:
+            law = audited.comparator(tagged(key, audited.name), seeds)
+            pair = Pair(pair.present, np.broadcast_to(np.asarray(law)[:, None], pair.present.shape))
+        found.append(judge(audited, setting, pair, each, say))
+    return found
 
 
 def sample(
