@@ -173,7 +173,8 @@ def squared(
 def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
     """Softmax cross-entropy over C classes, θ of shape (d, C): L = √2·R, β = R²/2, convex.
 
-    It is not a single-index loss: clipped, it has no convex certificate (erratum E1).
+    It is not a single-index loss: clipped, it has a certificate from `plan_convex` only where
+    λ > β/8 (erratum E1).
     """
     constants = proved.softmax(
         num_classes=num_classes, feature_norm=feature_norm, intercept=intercept
