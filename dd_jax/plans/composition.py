@@ -36,9 +36,9 @@ def plan_composition(
     σ² = q L² η (K_L + i K_U) / (ε n²)
 
     For losses that have no other certificate, such as clipped networks and clipped losses that are
-    neither single-index GLMs nor contract (`guarantees.clipping`). It needs no convexity, smoothness or bound, and gets deletion from
-    privacy alone: what remains of a deleted record is at most what all releases ever revealed of
-    it.
+    neither single-index GLMs nor contract (`guarantees.clipping`). It needs no convexity,
+    smoothness or bound, and gets deletion from privacy alone: what remains of a deleted record is
+    at most what all releases ever revealed of it.
 
     Guarantee: (q, ε)-Rényi DP of all releases jointly, and so (q, ε)-data-deletion, for requesters
     of any adaptivity.

@@ -410,7 +410,6 @@ BAD = [
     (f"{OWN} --eps-dd -1", "eps_dd"),
     (f"{OWN} --order 1", "order"),
     (f"{OWN} --order 2 --delta 1e-5", "both"),
-    (f"{OWN} --order 2 --delta 1e-5 --accountant paper", "order"),
     (f"{OWN} --l2 1e-12 --unit-rows", "l2"),
     ("--data my.csv", "label"),
     ("--data digits", "digits-3-vs-8"),
