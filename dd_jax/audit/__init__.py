@@ -20,6 +20,7 @@ from dd_jax.audit.gibbs import gibbs_samples
 from dd_jax.audit.samples import neighbouring_releases, one_release
 from dd_jax.audit.scores import (
     Score,
+    atoms,
     deleted_record_loss,
     gaussian_likelihood_ratio,
     likelihood_ratio,
@@ -43,6 +44,7 @@ __all__ = [
     "Report",
     "Score",
     "Verdict",
+    "atoms",
     "audit",
     "deleted_record_loss",
     "gaussian_likelihood_ratio",

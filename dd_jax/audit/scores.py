@@ -154,6 +154,24 @@ def _fisher(present, absent, shrinkage) -> np.ndarray:
     return np.linalg.solve(covariance + shrink * np.eye(columns), shift)
 
 
+def atoms() -> Score:
+    """How much more often exactly this output was seen with the record than without it.
+
+    log((1/2 + times in present) / (1/2 + times in absent)) over part A: for laws on few points,
+    whatever their shape. An output that was not seen before scores 0.
+    """
+
+    def fit(present, absent) -> Scorer:
+        seen: dict[bytes, np.ndarray] = {}
+        for arm, table in enumerate((present, absent)):
+            for output, times in zip(*np.unique(table, axis=0, return_counts=True), strict=True):
+                seen.setdefault(output.tobytes(), np.full(2, 0.5))[arm] += times
+        ratios = {output: np.log(times[0] / times[1]) for output, times in seen.items()}
+        return lambda table: np.array([ratios.get(output.tobytes(), 0.0) for output in table])
+
+    return Score("atoms", fit)
+
+
 class _Critic(NamedTuple):
     """x ↦ ⟨a, x⟩ + ⟨b, tanh(W x + c)⟩: a linear score and one hidden layer beside it."""
 

@@ -29,7 +29,8 @@ class Config:
         Annotated[str | None, tyro.conf.arg(metavar="SETTING", help_behavior_hint="")]
     ] = None
     """linear (exact laws), logistic (real digits) or nonconvex (against the Gibbs law); linear by
-    default."""
+    default. notions: which systems meet which definition of deletion, the older ones and the
+    paper's."""
     claim: Texts = ()
     """Claims to judge, all of the setting's by default."""
     list: Switch = False
@@ -76,7 +77,9 @@ def main(config: Config) -> int:
     if config.batches != 1 and (config.controls or config.coverage):
         raise InputError("--batches belongs to a setting; the controls have their own. Drop it.")
     run = {"list": _list, "controls": _controls, "coverage": _coverage}
-    return run[chosen[0]](config) if chosen else _setting(config)
+    if chosen:
+        return run[chosen[0]](config)
+    return _notions(config) if config.setting == "notions" else _setting(config)
 
 
 def _given(config: Config, *names: str) -> dict[str, Any]:
@@ -180,11 +183,59 @@ def _print_setting(setting, values: dict) -> None:
     )
 
 
+# --- the notions of deletion --------------------------------------------------------------------
+
+
+def _notions(config: Config) -> int:
+    import jax
+
+    from dd_jax.audit.notions import NOTIONS
+    from dd_jax.baselines import notions
+
+    default = Config()
+    for name in ("claim", "replays", "order", "batches", "devices"):
+        if getattr(config, name) != getattr(default, name):
+            raise InputError(f"notions has its own scene; drop --{name}.")
+    cells = notions.table(
+        jax.random.key(config.seed),
+        seeds=notions.SEEDS if config.seeds is None else config.seeds,
+        say=say,
+        **_given(config, "confidence"),
+    )
+    expected = all(cell.as_expected for cell in cells)
+    rows = [cell._asdict() | {"word": cell.word, "as_expected": cell.as_expected} for cell in cells]
+    if config.json:
+        print_json({"as_expected": expected, "cells": rows})
+        return int(not expected)
+    systems = list(dict.fromkeys(cell.system for cell in cells))
+    words = {(cell.system, cell.notion): cell.word for cell in cells}
+    print_table(
+        f"Notions at (ε, δ) = ({notions.EPSILON:g}, {notions.DELTA:g}); ginart at (0, 0)",
+        ("notion", *systems),
+        [[name, *(words[system, name] for system in systems)] for name in NOTIONS],
+    )
+    keys = ("system", "notion", "audited", "exact", "allowed", "would_catch", "word")
+    print_table(
+        "δ at ε, wherever it is not 0",
+        ("system", "notion", "audited", "exact", "allowed", "would catch", ""),
+        [[row[key] for key in keys] for row in rows if row["exact"] > 0 or row["audited"] > 0],
+    )
+    for notion in NOTIONS.values():
+        print(f"  {notion.name} ({notion.source}): {notion.words}")
+    print(
+        "audited: a lower bound by samples; exact: the true value in this scene\n"
+        "fails?: the exact law fails, these samples do not show it\n"
+        + ("all as expected" if expected else "NOT as expected: samples against exact laws, roles")
+    )
+    return int(not expected)
+
+
 # --- lists, controls, coverage ------------------------------------------------------------------
 
 
 def _list(config: Config) -> int:
     from dd_jax.audit import settings as known
+    from dd_jax.audit.notions import NOTIONS
 
     # A non-convex plan takes no batches.
     names = [name for name in known.SETTINGS if config.batches == 1 or name != "nonconvex"]
@@ -199,12 +250,15 @@ def _list(config: Config) -> int:
             }
             for setting in settings
         ]
-        print_json({"settings": found})
+        print_json({"settings": found, "notions": {name: n.words for name, n in NOTIONS.items()}})
         return 0
     for setting in settings:
         print(f"{setting.name}: {setting.summary}")
         for case in setting.audited:
             print(f"    {case.name:<20}  {case.words}")
+    print("notions: which systems meet which notion of deletion")
+    for notion in NOTIONS.values():
+        print(f"    {notion.name:<20}  {notion.words}")
     return 0
 
 
