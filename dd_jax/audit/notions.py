@@ -134,7 +134,11 @@ def _request(stream: Edit, number: int) -> Edit:
 
 
 def edited(database: PyTree, stream: Edit, requests: int) -> PyTree:
-    """𝒟_i = 𝒟_0 ∘ u_1 ∘ … ∘ u_i."""
+    """𝒟_i = 𝒟_0 ∘ u_1 ∘ … ∘ u_i.
+
+    Where the stream is fixed in advance and u_i holds ⟨ind, y⟩, this is a function of
+    𝒟_0 ∘ ⟨ind, y⟩, so A(𝒟_i) may be the reference of data-deletion (`rem:non_adap_independence`).
+    """
     for number in range(1, requests + 1):
         database = apply_edit(database, _request(stream, number))
     return database
@@ -388,7 +392,8 @@ def judge(
 
     Guarantee: with probability at least `confidence` no notion that is met is refuted and no lower
     bound exceeds the truth. A notion quantifies over all databases and requesters; a scene is one
-    of them, so samples refute and never prove.
+    of them, so samples refute and never prove. The notions: `def:ginart`, `def:guo`, `def:sekhari`,
+    `dfn:unlearning` and `dfn:deletion`.
 
     Args:
         key: base key. mechanism: the curator. scene: records and requests.

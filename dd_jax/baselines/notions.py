@@ -161,9 +161,9 @@ class OneModel(NamedTuple):
             for step, (mean, target) in enumerate(pairs, start=1):
                 anew = self.learn * target
                 line = _line(deviation, mean, anew)
-                given = self._with_bit(line, step, mean, 1.0, bit) / chance
-                densities = given, stats.norm.pdf(line, anew, deviation)
-                yield _numeric_delta(*densities, line[1] - line[0], epsilon)
+                served = self._with_bit(line, step, mean, 1.0, bit) / chance
+                retrained = stats.norm.pdf(line, anew, deviation)
+                yield _numeric_delta(served, retrained, line[1] - line[0], epsilon)
 
     def _chance(self, side: float, bit: float) -> float:
         """The probability of the bit where the target is `side`."""
@@ -185,23 +185,24 @@ class OneModel(NamedTuple):
         """Both releases from the deletion on, in the worlds of +1 and -1; on a grid."""
         sides = (1.0, -1.0)
         if not self.variance:
-            paths = (self.means(_targets(side, side))[DELETED_BY:] for side in sides)
-            return float(not np.allclose(*paths))
+            one, other = (self.means(_targets(side, side))[DELETED_BY:] for side in sides)
+            return float(not np.allclose(one, other))
         deviation = math.sqrt(self.variance)
         means = {key: self.means(_targets(*key)) for key in itertools.product(sides, sides)}
         line = _line(deviation, *(mean for path in means.values() for mean in path[DELETED_BY:]))
-        worlds = []
-        for side in sides:
+        decay = self.memory if self.carried else 0.0
+        spread = deviation * math.sqrt(1 - decay**2)
+
+        def density(side: float) -> np.ndarray:
             total = np.zeros((len(line), len(line)))
             for bit in sides:
                 _, _, second, third = means[side, bit]
                 first = self._with_bit(line, DELETED_BY, second, side, bit)
-                decay = self.memory if self.carried else 0.0
                 centre = third + decay * (line[:, None] - second)
-                spread = deviation * math.sqrt(1 - decay**2)
                 total += first[:, None] * stats.norm.pdf(line, centre, spread)
-            worlds.append(total)
-        return _numeric_delta(*worlds, (line[1] - line[0]) ** 2, epsilon)
+            return total
+
+        return _numeric_delta(density(1.0), density(-1.0), (line[1] - line[0]) ** 2, epsilon)
 
 
 def _gaussian_delta(gaps: Sequence[float], variance: float, epsilon: float) -> float:
@@ -241,20 +242,21 @@ class Shards:
                 total = sum(seen.values())
                 given = {deal: p / total for deal, p in seen.items()}
                 values = (1.0 if step < DELETED_BY else 0.0, bit * CODE)
-                laws = (self._releases(given, values), self._releases(fresh, values))
-                found.append(_points_delta(*laws, epsilon))
+                served, anew = self._releases(given, values), self._releases(fresh, values)
+                found.append(_points_delta(served, anew, epsilon))
             return max(found)
         if notion == "adaptive-deletion":
-            laws = []
-            for side in (1.0, -1.0):
-                law: dict[tuple, float] = {}
-                for deal, p in fresh.items():
-                    bit = 1.0 if deal[0] == 0 and side > 0 else -1.0
-                    for point, chance in self._releases({deal: p}, (0.0, bit * CODE)).items():
-                        law[point] = law.get(point, 0.0) + chance
-                laws.append(law)
-            return _points_delta(*laws, epsilon)
+            return _points_delta(self._recoded(fresh, 1.0), self._recoded(fresh, -1.0), epsilon)
         return 0.0
+
+    def _recoded(self, deals: dict[tuple[int, int], float], side: float) -> dict[tuple, float]:
+        """The law after the deletion, where the target was `side` and the requester looked."""
+        found: dict[tuple, float] = {}
+        for deal, p in deals.items():
+            bit = 1.0 if deal[0] == 0 and side > 0 else -1.0
+            for point, chance in self._releases({deal: p}, (0.0, bit * CODE)).items():
+                found[point] = found.get(point, 0.0) + chance
+        return found
 
     @staticmethod
     def deals() -> dict[tuple[int, int], float]:
@@ -266,19 +268,19 @@ class Shards:
     @staticmethod
     def _releases(deals: dict[tuple[int, int], float], values: tuple[float, float]):
         """The law of both models, up to a factor, where the two rows hold these values."""
-        law: dict[tuple, float] = {}
+        found: dict[tuple, float] = {}
         for deal, p in deals.items():
             models = [0.0, 0.0]
             for shard, value in zip(deal, values, strict=True):
                 models[shard] += value
-            law[tuple(models)] = law.get(tuple(models), 0.0) + p
-        return law
+            found[tuple(models)] = found.get(tuple(models), 0.0) + p
+        return found
 
 
 def _points_delta(present: dict, absent: dict, epsilon: float) -> float:
     points = sorted({*present, *absent})
-    arms = (np.array([arm.get(point, 0.0) for point in points]) for arm in (present, absent))
-    return _numeric_delta(*arms, 1.0, epsilon)
+    one, other = (np.array([arm.get(point, 0.0) for point in points]) for arm in (present, absent))
+    return _numeric_delta(one, other, 1.0, epsilon)
 
 
 # --- the systems ----------------------------------------------------------------------------------
@@ -421,7 +423,7 @@ class Cell(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Whether the notion is met; with a question mark where the samples did not show that not."""
+        """Whether the exact law meets the notion; "fails?" where the samples do not show it."""
         return "meets" if self.met else "fails" if self.refuted else "fails?"
 
     @property

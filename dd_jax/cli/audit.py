@@ -185,6 +185,8 @@ def _print_setting(setting, values: dict) -> None:
 
 # --- the notions of deletion --------------------------------------------------------------------
 
+SHOWN = 1e-6  # a δ below this is left out of the table
+
 
 def _notions(config: Config) -> int:
     import jax
@@ -207,18 +209,18 @@ def _notions(config: Config) -> int:
     if config.json:
         print_json({"as_expected": expected, "cells": rows})
         return int(not expected)
-    systems = list(dict.fromkeys(cell.system for cell in cells))
+    systems = dict.fromkeys(cell.system for cell in cells)
     words = {(cell.system, cell.notion): cell.word for cell in cells}
     print_table(
         f"Notions at (ε, δ) = ({notions.EPSILON:g}, {notions.DELTA:g}); ginart at (0, 0)",
-        ("notion", *systems),
-        [[name, *(words[system, name] for system in systems)] for name in NOTIONS],
+        ("system", *(name.replace("-", " ") for name in NOTIONS)),
+        [[system, *(words[system, name] for name in NOTIONS)] for system in systems],
     )
     keys = ("system", "notion", "audited", "exact", "allowed", "would_catch", "word")
     print_table(
-        "δ at ε, wherever it is not 0",
+        f"δ at ε, wherever it is above {SHOWN:g}",
         ("system", "notion", "audited", "exact", "allowed", "would catch", ""),
-        [[row[key] for key in keys] for row in rows if row["exact"] > 0 or row["audited"] > 0],
+        [[row[key] for key in keys] for row in rows if max(row["exact"], row["audited"]) > SHOWN],
     )
     for notion in NOTIONS.values():
         print(f"  {notion.name} ({notion.source}): {notion.words}")

@@ -8,7 +8,9 @@ import pytest
 from dd_jax import cli, ensemble
 from dd_jax.audit import controls, power
 from dd_jax.audit.controls import ControlRow
+from dd_jax.audit.notions import NOTIONS
 from dd_jax.audit.settings import base as audits
+from dd_jax.baselines import notions
 from dd_jax.cli import audit
 from dd_jax.intervals import proportion
 
@@ -115,6 +117,10 @@ def test_an_audit_that_could_not_have_noticed_says_so_and_names_the_seeds(capsys
         ("--controls --replays 0", "replays"),
         ("--list --mesh 1 1", "devices"),
         ("--coverage --mesh 1 1", "devices"),
+        ("notions --batches 3", "batches"),
+        ("notions --claim guo", "claim"),
+        ("notions --replays 3", "replays"),
+        ("notions --seeds 3", "seeds"),
     ],
 )
 def test_bad_input_is_status_2_and_leaves_nothing(options, word, capsys, tmp_path):
@@ -140,6 +146,20 @@ def test_list_names_settings_and_claims(capsys):
     assert set(found) == {"linear", "logistic", "nonconvex"}
     assert found["linear"]["seeds"] == 100_000
     assert "deletion-1" in found["linear"]["claims"]
+    assert {"ginart", "adaptive-deletion"} <= json.loads(out)["notions"].keys()
+
+
+@pytest.mark.parametrize(("refuted", "status"), [(True, 0), (False, 1)])
+def test_a_control_that_meets_a_notion_is_status_1(refuted, status, capsys, monkeypatch):
+    def table(key, **options):
+        numbers = (1.0, 0.01, 0.9, 1.0, refuted, False, 0.1, False)
+        return [notions.Cell("stale", name, "control", *numbers) for name in NOTIONS]
+
+    monkeypatch.setattr(notions, "table", table)
+    got, out, _ = run(capsys, "notions", "--json")
+    assert got == status
+    assert json.loads(out)["as_expected"] == refuted
+    assert run(capsys, "notions")[0] == status
 
 
 @pytest.mark.parametrize("passed", [True, False])
