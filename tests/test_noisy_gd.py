@@ -332,6 +332,24 @@ def test_a_request_goes_on_with_the_batch_that_comes_next(setting):
     np.testing.assert_allclose(served.model, by_hand, rtol=1e-6)
 
 
+def test_a_curator_takes_the_steps_of_its_factors(setting):
+    problem, _, database = setting
+    learn, delete = ((1.0, 2.0), (0.5, 1.0)), ((0.2, 3.0), (0.4, 0.5), (0.6, 0.7))
+    schedule = Schedule(0.5, 1e-2, 0.0, 2, 3, 7, learn, delete)
+    curator, key = noisy_gd.mechanism(problem, schedule), jax.random.key(5)
+    model, edit = jnp.zeros(4), dd.deletion(problem.loss, database, [20])
+    learned = curator.learn(jax.random.clone(key), database)
+    after = dd.apply_edit(database, edit)
+    served = curator.delete(jax.random.clone(key), database, edit, after, learned)
+    runs = ((learn, 0, database, learned), (delete, 2, after, served))
+    for factors, first, rows, found in runs:
+        eta, noise = np.array(factors).T * [[0.5], [1e-2]]
+        numbers = {"step_size": eta, "noise_variance": noise, "num_steps": len(factors)}
+        cycle = {"batches": 7, "first_batch": first}
+        model = noisy_gd.run(jax.random.clone(key), model, rows, problem, **numbers, **cycle)
+        np.testing.assert_allclose(found.model, model, rtol=1e-6)
+
+
 def test_steps_of_another_number_are_refused(setting):
     problem, params, database = setting
     with pytest.raises(dd.InputError, match="step_size"):

@@ -299,3 +299,27 @@ def test_a_delta_below_the_tails_of_normals_is_warned_of():
     assert warned(1e-9)
     assert not warned(1e-5)
     assert not warned(1e-9, dtype="float64")
+
+
+def test_steps_that_vary_are_judged_by_the_worst_of_them():
+    problem = dd.Problem(dd.losses.logistic(), 0.2)
+    plan = planned(problem, 97, learn_steps=1, delete_steps=1)
+
+    def varied(*factors):
+        return dataclasses.replace(plan, delete_factors=(factors,))
+
+    quiet = varied(1.0, 0.25)
+    assert arithmetic.noise_deviation(quiet) == arithmetic.noise_deviation(plan) / 2
+    assert arithmetic.publication_grid(quiet) == arithmetic.publication_grid(plan) / 2
+    louder = dataclasses.replace(plan, noise_variance=4 * plan.noise_variance)
+    reach = arithmetic.rounding(louder).reach
+    assert arithmetic.rounding(varied(1.0, 4.0)).reach == pytest.approx(reach, rel=1e-12)
+    fast = arithmetic.rounding(varied(1.1, 1.0))
+    steepness = 1.1 * plan.step_size * plan.problem.loss.smoothness
+    shares = 1 + (1 + 1 / arithmetic.SUM_OF_PRODUCTS) * steepness**2
+    assert fast.variance * 12 * fast.noise**2 == pytest.approx(shares, rel=1e-12)
+
+
+def test_a_record_of_a_batch_is_one_of_fewer():
+    plan = planned(dd.Problem(dd.losses.logistic(), 0.2), 97, batches=4)
+    assert arithmetic.rounding(plan).influence == 25 * 2.0**-24
