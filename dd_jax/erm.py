@@ -289,6 +289,41 @@ def minimise(
     return Minimum(unravel(theta), _norm(residual), steps, _norm(residual) <= rounding)
 
 
+@products.full
+def descend(
+    problem: Problem, database: PyTree, params: PyTree | None = None, *, max_steps: int = 20_000
+) -> Minimum:
+    """A stationary point of ℒ_𝒟 by descent with η = 1/(λ+β), for losses that need not be convex.
+
+    Started at the model 0 by default. Where the loss is not convex the point need not be the least,
+    and its gradient bounds no excess risk.
+    """
+    theta, unravel = ravel_pytree(
+        problem.loss.template(records_of(database)) if params is None else params
+    )
+    field = functools.partial(_flat_gradient, problem, unravel, database)
+    constants = problem.loss.constants
+    curvature = jnp.asarray(problem.l2 + (constants.smoothness or 0.0), theta.dtype)
+
+    def rounding(theta):
+        return 100 * jnp.finfo(theta.dtype).eps * (1 + _norm(theta))
+
+    def unfinished(carry):
+        theta, residual, steps = carry
+        return (_norm(residual) > rounding(theta)) & (steps < max_steps)
+
+    def step(carry):
+        theta, residual, steps = carry
+        theta = theta - residual / curvature
+        return theta, field(theta), steps + 1
+
+    theta, residual, steps = jax.lax.while_loop(
+        unfinished, step, (theta, field(theta), jnp.array(0))
+    )
+    norm = _norm(residual)
+    return Minimum(unravel(theta), norm, steps, norm <= rounding(theta))
+
+
 def _require_minimisable(problem: Problem) -> None:
     constants = problem.loss.constants
     if not constants.convex:
@@ -349,7 +384,8 @@ def judge_stream(
 ) -> Judged:
     """Excess risk of releases along a stream of edits.
 
-    Each search for a minimiser starts at the last one found.
+    Each search for a minimiser starts at the last one found. A loss that is not convex is judged
+    against the point that `descend` finds, so its excess risk may be negative.
 
     Args:
         problem: what is minimised.
@@ -357,6 +393,7 @@ def judge_stream(
         database: 𝒟_0. edits: the edits of all requests, with a leading axis of requests.
         judged: the increasing numbers of the requests that the releases followed; 0 for learning.
     """
+    search = minimise if problem.loss.constants.convex else descend
     ends = np.asarray(judged)
     begins = np.concatenate([[0], ends[:-1]])
     longest = max(int(np.max(ends - begins)), 1)
@@ -371,7 +408,7 @@ def judge_stream(
         database, optimum = carry
         models, block = xs
         edited = jax.lax.scan(lambda rows, edit: (apply_edit(rows, edit), None), database, block)[0]
-        found = minimise(problem, edited, optimum)
+        found = search(problem, edited, optimum)
         risk = jax.vmap(lambda model: excess_risk(problem, model, edited, found.params))
         return (edited, found.params), Judged(risk(models), found)
 

@@ -333,3 +333,18 @@ def test_a_users_deep_network_clips_by_ghost_norms():
         problem = dd.Problem(loss, 0.1, clip_norm, row_chunk=16)
         fast = gradient(problem, params, database)
         assert relative_error(fast, reference_gradient(problem, params, database)) <= 1e-6
+
+
+def test_descent_ends_at_the_minimiser_of_a_convex_loss_and_where_the_gradient_is_zero():
+    database = signed(12, 2)
+    convex = dd.Problem(dd.losses.logistic(), 0.5)
+    found = erm.descend(convex, database)
+    assert found.converged
+    np.testing.assert_allclose(found.params, erm.minimise(convex, database).params, atol=1e-4)
+    bounded = dd.Problem(dd.losses.tanh_margin(), 0.1)
+    found = erm.descend(bounded, database)
+    assert found.converged
+    assert np.linalg.norm(erm.gradient(bounded, found.params, database)) < 1e-4
+    zero = jnp.zeros(2)
+    assert erm.objective(bounded, found.params, database) < erm.objective(bounded, zero, database)
+    assert not erm.descend(bounded, database, max_steps=2).converged

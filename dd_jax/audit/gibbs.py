@@ -38,6 +38,7 @@ def gibbs_samples(
     """Independent draws from the Gibbs law of a database, leaves (seeds, …).
 
     Guarantee: the law is exact up to the rounding of float32, whatever the dimension.
+    The comparator of `thm:deletion_accuracy_nonconvex`.
 
     Args:
         key: base key. problem: a bounded loss without clipping, and λ.

@@ -51,8 +51,9 @@ class Config:
     """Rows r that one request deletes."""
     rows: Ints = ()
     """Rows to delete, in order, none of them held out; the first training rows by default."""
-    loss: Literal["logistic", "smoothed_hinge", "huber"] = "logistic"
-    """Loss of one record."""
+    loss: Literal["logistic", "smoothed_hinge", "huber", "tanh_margin"] = "logistic"
+    """Loss of one record; tanh_margin is not convex, and its plan is of the Gibbs law: for few
+    features, with --noise-variance 2 or more."""
     l2: float = 0.05
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: float = 1.0
@@ -71,6 +72,8 @@ class Config:
     """Cyclic batches m of consecutive rows, one per step; shuffle a file that is sorted."""
     reference: Literal["replaced", "null"] = "replaced"
     """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
+    noise_variance: MaybeFloat = None
+    """Noise variance σ²; by default the smallest that the budgets allow."""
     learn_steps: MaybeInt = None
     """Steps of learning; by default the plan's."""
     seeds: int = 20
@@ -118,6 +121,7 @@ def main(config: Config) -> int:
         batches=config.batches,
         reference=config.reference,
         learn_steps=config.learn_steps,
+        noise_variance=config.noise_variance,
     )
     if data.caveat and config.json:  # else it is printed above the table
         say(f"WARNING: {data.caveat}.")
@@ -237,8 +241,11 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
     least = min(line["excess_risk"] for line in values["requests"])
     rounding = (  # said only where the error of the minimisers is visible in the excess risks
         f"; rounding may make them too small by up to {values['risk_error']:.2g}"
-        if values["risk_error"] > 0.01 * least
+        if values["risk_error"] is not None and values["risk_error"] > 0.01 * least
         else ""
+    )
+    compared_with = (
+        "" if values["risk_error"] is not None else ", over the point that descent from 0 ends at"
     )
     accuracy = (
         "no row is held out"
@@ -262,8 +269,9 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
         f"One model on this machine: a request {seconds['request']:.3g} s, learning "
         f"{seconds['learn']:.3g} s, compiling {seconds['compile']:.3g} s; this whole run "
         f"{seconds['total']:.3g} s.",
-        f"excess risk: mean over seeds ± t-interval, all together with probability about "
-        f"{values['confidence']:g}; the model 0 has {number(values['risk_of_zero'])}{rounding}",
+        f"excess risk{compared_with}: mean over seeds ± t-interval, all together with probability "
+        f"about {values['confidence']:g}; the model 0 has {number(values['risk_of_zero'])}"
+        f"{rounding}",
         f"accuracy: {accuracy}",
         f"ratio: gradients of retraining over those of the request; {ways}",
         f"ε_dd so far ({unit}): holds for each record deleted up to this request, against "

@@ -32,7 +32,7 @@ from dd_jax.interaction import interact
 from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.keys import tagged
 from dd_jax.losses import deletion
-from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex
+from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex, plan_nonconvex
 from dd_jax.plans.settings import edited_descent
 from dd_jax.sweeps.deletion import check_work
 from dd_jax.types import Edit, Labelled, Transcript, apply_edit
@@ -49,7 +49,7 @@ class Service:
     """What is run.
 
     Attributes:
-        problem, plan: the regularised problem, and a convex plan for it.
+        problem, plan: the regularised problem, and a plan for it.
         train: the private records. test: held-out records, perhaps none.
         stream: rows of `train` that each request deletes, requests × r.
         adaptivity: the first p releases are shown to the requester.
@@ -81,7 +81,8 @@ def make(
         loss: name of a loss of the catalogue. l2: λ.
         intercept: whether a constant 1 is appended to the features.
         adaptivity: the first p releases are shown to the requester; at most one per request.
-        **budgets: as `dd.plan_convex` takes them.
+        **budgets: as `dd.plan_convex` takes them; of a loss that is not convex, those that
+            `dd.plan_nonconvex` takes too.
     """
     norm = 1.0
     if intercept:
@@ -91,9 +92,37 @@ def make(
     made = getattr(losses, loss)(feature_norm=norm)
     problem = Problem(with_preprocessing(made, data), l2)
     n, dim = data.train.features.shape
-    plan = plan_convex(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
+    plan = _plan(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
     losses.check_data(problem.loss, data.train)
     return Service(problem, plan, data.train, data.test, stream, adaptivity)
+
+
+def _plan(
+    problem: Problem,
+    *,
+    accountant: Any = "optimal",
+    delta: float | None = None,
+    batches: int = 1,
+    reference: Any = "replaced",
+    learn_steps: int | None = None,
+    **common: Any,
+) -> Plan:
+    """The plan of the loss's kind; an option that its kind does not have is refused."""
+    cycle = {"batches": batches, "reference": reference, "learn_steps": learn_steps}
+    if problem.loss.constants.convex:
+        return plan_convex(problem, accountant=accountant, delta=delta, **cycle, **common)
+    odd = {
+        "--delta": delta is not None,
+        "--batches": batches != 1,
+        "--reference": reference != "replaced",
+        "--learn-steps": learn_steps is not None,
+        "--accountant": accountant == "unrelaxed",
+    }
+    for option in (name for name, given in odd.items() if given):
+        raise InputError(
+            f"{option} is for convex losses, and {problem.loss.constants.name} is not; drop it."
+        )
+    return plan_nonconvex(problem, form="paper" if accountant == "paper" else "sharp", **common)
 
 
 def certificate(service: Service, transcript: Transcript) -> Certificate:
@@ -126,9 +155,10 @@ class Served(NamedTuple):
         risk: excess risk of every release on its own database, seeds × (requests + 1).
         accuracy: share of held-out records that it classifies, the same shape; None without any.
         exact_accuracy: the same of the exact minimisers, without noise, (requests + 1); or None.
+            Without convexity: of the stationary points that risks are compared with.
         zero_risk: excess risk of the model θ = 0 on the first database.
         risk_error: how much the excess risks can be too small, because the minimisers are exact to
-            rounding only: the largest ‖∇ℒ(θ*)‖²/(2λ).
+            rounding only: the largest ‖∇ℒ(θ*)‖²/(2λ); None without convexity.
         seconds: wall time.
         right: share of the seeds whose last release classifies each held-out record; or None.
         transcript: of the first seed.
@@ -138,7 +168,7 @@ class Served(NamedTuple):
     accuracy: np.ndarray | None
     exact_accuracy: np.ndarray | None
     zero_risk: float
-    risk_error: float
+    risk_error: float | None
     seconds: Seconds
     right: np.ndarray | None = None
     transcript: Any = None
@@ -227,7 +257,8 @@ def _judged(service: Service, models, stream: Edit, seconds: Seconds) -> Served:
     problem, test = service.problem, service.test
     found = _judge(problem, models, service.train, test, stream)
     risk, norms, zero_risk, accuracy, exact, right = map(np.asarray, found)
-    risk_error = float(norms.max()) ** 2 / (2 * float(problem.l2))
+    convex = problem.loss.constants.convex
+    risk_error = float(norms.max()) ** 2 / (2 * float(problem.l2)) if convex else None
     if not len(test.label):
         accuracy = exact = right = None
     return Served(risk.T, accuracy, exact, float(zero_risk), risk_error, seconds, right)
@@ -289,7 +320,7 @@ def _retraining(plan: Plan, risk_bound: float | None) -> dict[str, float | None]
     bound by rounding.
     """
     relearn, same_risk = plan.learn_steps / plan.delete_steps, None
-    if risk_bound is not None:
+    if risk_bound is not None and plan.kind == "convex":
         run, start = edited_descent(plan), plan.init_variance
         with contextlib.suppress(InputError):
             steps = risk.learn_steps_convex(run, plan.dim, risk_bound, start)
@@ -301,12 +332,16 @@ def _retraining(plan: Plan, risk_bound: float | None) -> dict[str, float | None]
 def _measured(served: Served, request: int, rows: list[int]) -> dict[str, Any]:
     values: dict[str, Any] = {"request": request, "rows": rows}
     seeds, releases = served.risk.shape
-    measured = (("excess_risk", served.risk, math.inf), ("accuracy", served.accuracy, 1.0))
-    for name, found, most in measured:
+    lowest = 0.0 if served.risk_error is not None else -math.inf  # see `erm.judge_stream`
+    measured = (
+        ("excess_risk", served.risk, lowest, math.inf),
+        ("accuracy", served.accuracy, 0.0, 1.0),
+    )
+    for name, found, least, most in measured:
         mean = low = high = None
         if found is not None and seeds > 1:
             each = simultaneous(CONFIDENCE, releases)
-            interval = mean_over_seeds(found[:, request], each, least=0.0, most=most)
+            interval = mean_over_seeds(found[:, request], each, least=least, most=most)
             mean, low, high = map(float, interval)
         elif found is not None:
             mean = float(found[0, request])

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,6 +87,8 @@ def network():
 
 def walker(problem, database, count=4, draws=DRAWS):
     """σ² ↦ draws of blackjax's NUTS, (chains, draws, d), from overdispersed starts."""
+    import blackjax
+
     template, unravel = ravel_pytree(problem.loss.template(database))
 
     def chain(key, noise_variance):
@@ -118,6 +119,8 @@ def test_draws_of_a_network_agree_with_a_markov_chain_that_has_mixed(network):
 
     Weights themselves say nothing: the law is symmetric.
     """
+    from blackjax import diagnostics
+
     problem, database, drawn = network
     walk = walker(problem, database)
     flat = np.asarray(jax.vmap(lambda model: ravel_pytree(model)[0])(drawn))
@@ -133,8 +136,8 @@ def test_draws_of_a_network_agree_with_a_markov_chain_that_has_mixed(network):
     def distance(noise_variance):
         """The largest difference of means in standard errors; refused where chains did not mix."""
         walked = looks(walk(noise_variance))
-        scale = np.asarray(blackjax.diagnostics.potential_scale_reduction(walked))
-        effective = np.asarray(blackjax.diagnostics.effective_sample_size(walked))
+        scale = np.asarray(diagnostics.potential_scale_reduction(walked))
+        effective = np.asarray(diagnostics.effective_sample_size(walked))
         assert np.all(scale < 1.03), scale
         assert np.all(effective > 200), effective
         ours = looks(jnp.asarray(flat))

@@ -432,3 +432,45 @@ def test_a_bad_request_is_one_line_and_status_2(options, word, tmp_path, monkeyp
     lines = [line for line in done.err.splitlines() if "starting JAX" not in line]
     assert (len(lines), done.out) == (1, "")
     assert word in lines[0]
+
+
+# --- a loss that is not convex --------------------------------------------------------------------
+
+NONCONVEX = "--loss tanh_margin --l2 0.77 --noise-variance 20 --eps-dd 0.5 --requests 2 --seed 0"
+
+
+def test_a_bounded_loss_is_served_under_a_certificate_of_the_gibbs_law(folder):
+    values, certificate, lines = ran(folder, *NONCONVEX.split())
+    plan = certificate.plan
+    assert (plan.kind, plan.noise_variance, plan.accountant) == ("nonconvex", 20.0, "sharp")
+    assert certificate.eps_dd <= 0.5
+    # The honest cost: learning is one step from a start that is close enough by itself.
+    assert plan.learn_steps == 1 < plan.delete_steps
+    assert values["request_gradients"] == plan.n * plan.delete_steps
+    assert values["requests"][-1]["ratio"] == 1 / plan.delete_steps
+    assert values["requests"][-1]["same_risk_ratio"] is None
+    assert values["risk_error"] is None
+    assert len(lines) == 3
+
+
+def test_where_a_release_was_seen_the_run_sum_is_shown(folder):
+    values, certificate, _ = ran(folder, *NONCONVEX.split(), "--adaptivity", "1")
+    last = values["requests"][-1]
+    assert last["eps_dd"] == certificate.plan.certificate(1, 2).eps_dd_adaptive
+    assert last["eps_dd"] < certificate.eps_dd
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--delta 1e-3",
+        "--batches 2",
+        "--reference null",
+        "--learn-steps 5",
+        "--accountant unrelaxed",
+    ],
+)
+def test_options_of_convex_losses_are_refused_for_others(folder, option, capsys):
+    words = ["run", "--data", str(folder / "my.csv"), "--label", "y", *NONCONVEX.split()]
+    assert cli.main([*words, *option.split()]) == 2
+    assert option.split()[0] in capsys.readouterr().err
