@@ -25,6 +25,7 @@ from dd_jax import checks
 from dd_jax.databases import records_of
 from dd_jax.erm import Problem, gradient_of
 from dd_jax.errors import InputError
+from dd_jax.guarantees.streams import pairs
 from dd_jax.keys import tagged
 from dd_jax.plans import Plan, arithmetic
 from dd_jax.types import Edit, Mechanism, is_concrete, num_records, publish_model
@@ -136,6 +137,7 @@ def run(
         batches: m, in a fixed order. first_batch: the batch of the first step.
     """
     numbers = _checked(params, step_size, noise_variance, num_steps)
+    _check_first_batch(first_batch, batches)
     first = (first_step, first_batch)
     if not is_concrete(num_steps):
         return _counted_steps(
@@ -165,6 +167,7 @@ def trajectory(
             "or use dd.noisy_gd.run."
         )
     numbers = _checked(params, step_size, noise_variance, num_steps)
+    _check_first_batch(first_batch, batches)
     fixed = {"num_steps": int(num_steps), "keep": True, "batches": batches}
     first = (first_step, first_batch)
     return _scanned_steps(key, params, database, problem, numbers, first, **fixed)[1]
@@ -228,6 +231,13 @@ def _checked(params: PyTree, step_size, noise_variance, num_steps) -> tuple:
                 f"{num_steps} steps."
             )
     return step_size, noise_variance
+
+
+def _check_first_batch(first_batch, batches) -> None:
+    """Refuse a batch that does not exist: its rows would be those of another one."""
+    most = checks.whole("batches", batches, least=1) - 1
+    if is_concrete(first_batch):
+        checks.whole("first_batch", first_batch, most=most)
 
 
 def mechanism(problem: Problem, plan) -> Mechanism:
@@ -353,8 +363,11 @@ def _check_schedule(plan) -> None:
     ):
         if is_concrete(getattr(plan, name)):
             check(name, getattr(plan, name))
-    for name in ("learn_steps", "delete_steps"):
-        _check_steps(name, getattr(plan, name))
+    for name in ("learn", "delete"):
+        steps = getattr(plan, f"{name}_steps")
+        _check_steps(f"{name}_steps", steps)
+        factors = getattr(plan, f"{name}_factors", None)
+        pairs(f"{name}_factors", factors, int(steps) if is_concrete(steps) else None)
     checks.whole("batches", getattr(plan, "batches", 1), least=1)
 
 

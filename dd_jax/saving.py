@@ -124,6 +124,8 @@ def load(
         )
         if num_records(database) != plan.n or not all(jax.tree.leaves(fits)):
             raise ValueError("sizes")
+        if plan.batches > 1 and int(params.batch) != plan.first_batch(about["served"] + 1):
+            raise ValueError("batch")
         words = jnp.asarray(np.asarray(plan.fingerprint, np.uint32))
         rest = (_held(arrays["run"]), _held(arrays["looked"]))
         state = CuratorState(params, database, jnp.int32(about["served"]), words, *rest)

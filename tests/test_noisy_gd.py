@@ -364,6 +364,29 @@ def test_steps_of_another_number_are_refused(setting):
         )
 
 
+@pytest.mark.parametrize("batch", [-1, 3, 1.5])
+def test_a_batch_that_does_not_exist_is_refused(setting, batch):
+    problem, params, database = setting
+    numbers = {"step_size": 0.5, "noise_variance": 1.0, "num_steps": 4}
+    for run in (noisy_gd.run, noisy_gd.trajectory):
+        with pytest.raises(dd.InputError, match="first_batch"):
+            run(
+                jax.random.key(0),
+                params,
+                database,
+                problem,
+                batches=3,
+                first_batch=batch,
+                **numbers,
+            )
+
+
+@pytest.mark.parametrize("factors", ["half", ((1.0, -1.0),), ((1.0, 1.0),) * 2, (1.0, 1.0)])
+def test_factors_that_cannot_be_run_are_refused(setting, factors):
+    with pytest.raises(dd.InputError, match="learn_factors"):
+        noisy_gd.mechanism(setting[0], Schedule(0.5, 1e-2, 0.1, 1, 3, 1, factors))
+
+
 def test_rows_split_over_devices_have_no_batches(setting):
     problem, _, database = setting
     curator = noisy_gd.mechanism(problem, Schedule(0.5, 1e-2, 0.1, 4, 3, batches=3))

@@ -144,6 +144,10 @@ def test_the_next_batch_is_saved_too(tmp_path):
     dd.save(tmp_path / "curator.npz", plan, state, transcript)
     _, loaded, _ = dd.load(tmp_path / "curator.npz", PROBLEM)
     assert int(loaded.params.batch) == (plan.learn_steps + 2 * plan.delete_steps) % 7
+    wrong = state._replace(params=state.params._replace(batch=(state.params.batch + 1) % 7))
+    dd.save(tmp_path / "wrong.npz", plan, wrong, transcript)
+    with pytest.raises(dd.InputError, match="damaged"):
+        dd.load(tmp_path / "wrong.npz", PROBLEM)
     one = dd.resume(jax.random.key(1), curator, respond, state, num_requests=1)[0]
     other = dd.resume(jax.random.key(1), curator, respond, loaded, num_requests=1)[0]
     np.testing.assert_array_equal(one.params.model, other.params.model)
