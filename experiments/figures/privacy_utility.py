@@ -38,9 +38,9 @@ CAPTION = (
 )
 NOTE = (
     "The lower bound is (L²/λ) min{1, d/(ε²n²)}, at the ε that these runs have for δ = 1/n²; its "
-    "constant is not known. Synthetic databases of every n repeat the same 50 records, so that all have one objective and "
-    "n acts through the noise and through what one deletion changes. ε_dd is a fixed share of "
-    "ε_dp. Marks are means over seeds with t-intervals. Exponents are least-squares slopes of the "
+    "constant is not known. Synthetic databases of every n repeat the same 50 records, so that "
+    "all have one objective and n acts through the noise and through what one deletion changes. "
+    "ε_dd is a fixed share of ε_dp. Marks are means over seeds with t-intervals. Exponents are least-squares slopes of the "
     "logarithm of the mean risk in 10 blocks of seeds, with t-intervals over the blocks that hold "
     "together; they account for chance only, not for curvature."
 )
