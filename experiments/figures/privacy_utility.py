@@ -30,19 +30,21 @@ from experiments.page import Table
 
 TITLE = "Privacy against utility"
 CAPTION = (
-    "Left: mean excess risk after a stream of deletions against q d/(ε_dp n²), the order that the "
-    "paper states for it (thm:unlearning_accuracy_convex, part 3). The risk lies on one line for "
-    "every n, below the certified bound; the paper's is higher. Bars: the order below which no "
-    "(ε, δ)-DP algorithm stays (Bassily et al. 2014), its constant drawn as 1. Right: what the "
-    "privacy budget costs in held-out accuracy on digits, after learning and after deletions."
+    "Left: mean excess risk after a stream of deletions against q d/(ε_dp n²), the order that "
+    "the paper states for it (thm:unlearning_accuracy_convex, part 3). The risk lies on one line "
+    "for every n, below the certified bound; the paper's is higher. Bars: the order below which "
+    "no (ε, δ)-DP algorithm stays (Bassily et al. 2014), its constant drawn as 1. Right: what "
+    "the privacy budget costs in held-out accuracy on digits, after learning and after "
+    "deletions."
 )
 NOTE = (
     "The lower bound is (L²/λ) min{1, d/(ε²n²)}, at the ε that these runs have for δ = 1/n²; its "
     "constant is not known. Synthetic databases of every n repeat the same 50 records, so that "
     "all have one objective and n acts through the noise and through what one deletion changes. "
-    "ε_dd is a fixed share of ε_dp. Marks are means over seeds with t-intervals. Exponents are least-squares slopes of the "
-    "logarithm of the mean risk in 10 blocks of seeds, with t-intervals over the blocks that hold "
-    "together; they account for chance only, not for curvature."
+    "ε_dd is a fixed share of ε_dp. Marks are means over seeds with t-intervals. Exponents are "
+    "least-squares slopes of the logarithm of the mean risk in 10 blocks of seeds, with "
+    "t-intervals over the blocks that hold together; they account for chance only, not for "
+    "curvature."
 )
 # Records that synthetic databases repeat, and blocks of seeds that each give a slope.
 BASE, BLOCKS = 50, 10
