@@ -305,7 +305,9 @@ def test_a_batch_is_the_database_of_its_rows(x64, name, form):
     """Batches of two sizes, in chunks that do not divide them, for one model and for a stack."""
     loss, rows, params = catalogue_case(name, jnp.float64)
     n, batches = len(jax.tree.leaves(rows)[0]), 7
-    edit = dd.replacement([3, n - 1], jax.tree.map(lambda leaf: leaf[5:7], rows))
+    # The first row of batch 3, the first row after it, and the last row of all.
+    edited = [3 * n // batches, 4 * n // batches, n - 1]
+    edit = dd.replacement(edited, jax.tree.map(lambda leaf: leaf[5:8], rows))
     database, plain = edited_forms(rows, edit)[form]
     problem = dd.Problem(loss, 0.1, CLIP, row_chunk=8)
     models = stack_of(params)

@@ -25,6 +25,8 @@ Factors = tuple[tuple[float, float], ...]
 _NEGLIGIBLE = 1e-12
 # More steps than this would take minutes to pool.
 _MOST_STEPS = 10_000_000
+# Longer histories than this, which takes seconds, get the supremum over all histories.
+_LONG = 1_000_000
 
 
 def pairs(name: str, factors, steps: int | None = None) -> Factors | None:
@@ -88,11 +90,14 @@ class Stream:
         """What step `end` shows of a record of this batch that steps start ≤ k < stop used.
 
         Both runs have the same model before step `start`: the record was not there yet, or the
-        model was observed and is conditioned on.
+        model was observed and is conditioned on. All three are ends of learning or of requests, or
+        0.
         """
         if not self.varies:
             uses, since = schedules.uses_of(place, self.batches, start, stop)
             return of_uses(self.run, uses, since + float(end - stop))
+        if np.size(place) * (end - start) > _LONG:
+            return np.full(np.shape(place), self.deletion if end > stop else self.privacy)
         found = [self._pool(int(p), start, stop, end).mu_squared for p in np.ravel(place)]
         return self.run.order / 2 * np.reshape(found, np.shape(place))
 

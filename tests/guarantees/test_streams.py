@@ -237,6 +237,18 @@ def test_one_batch_by_its_steps():
     assert stream.deletion_at(request, batch=2) == pytest.approx(mu_squared, rel=1e-11)
 
 
+def test_a_long_history_of_varying_steps_has_the_supremum():
+    stream = Stream(replace(RUN, step_size=0.5), 2, 2, None, ((1.0, 1.0), (0.5, 2.0)))
+    for at, supremum in (
+        (stream.deletion_at, stream.deletion),
+        (stream.privacy_at, stream.privacy),
+    ):
+        assert at(10**9) == supremum
+        assert at(1000) <= supremum * (1 + 1e-12)
+        assert at(1000) == pytest.approx(at(1008), rel=1e-9)
+        assert at(10**9, observed=[10**9 - 40]) > supremum
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 
