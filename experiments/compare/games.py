@@ -30,6 +30,8 @@ from experiments.compare.systems import CLUSTERS, LINEAR, SHARDED, Contestant
 SUMMARIES = (1, 3, 10, 30, 100)
 FIT_SHARE = 0.3
 CHUNK = 256
+# Numbers in the databases of a chunk, where every seed has its own.
+MOST_NUMBERS = 1.5e8
 
 
 class Board(NamedTuple):
@@ -154,7 +156,11 @@ def sample(
     worlds = (key, seeds, board.database, other)
     if contestant.one_by_one:
         return two_worlds(fn, *worlds, neighbours=_one_by_one)
-    return two_worlds(fn, *worlds, chunk=min(CHUNK, seeds))
+    chunk = min(CHUNK, seeds)
+    if contestant.releases != LINEAR:  # linear models share the rows' features, see `make_board`
+        held = sum(leaf.size for leaf in jax.tree.leaves(board.database))
+        chunk = min(chunk, max(1, round(MOST_NUMBERS / held)))
+    return two_worlds(fn, *worlds, chunk=chunk)
 
 
 def _one_by_one(fn, key: Array, seeds: int, database: PyTree, edit: Edit) -> Pair:

@@ -23,12 +23,12 @@ from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.intervals import Estimate, Mean, mean_over_seeds, simultaneous
 from experiments.compare import games, systems
-from experiments.compare.scene import Config, Scene, make_scene
+from experiments.compare.scene import Config, Reference, Scene, make_scene
 from experiments.compare.systems import Bound, Contestant
 
-# Gradient steps per request, times seeds: costlier systems get fewer seeds.
-MOST_WORK = 12_000
-LEAST_SEEDS = 150
+# Below this many seeds the patient adversary is shown fewer releases, down to REPEATED of them; no
+# system gets fewer seeds than the least, which still tell an advantage of 1 from 0.
+ENOUGH_SEEDS, LEAST_SEEDS = 60, 24
 # Releases shown to the patient adversary if all of them are the same.
 REPEATED = 3
 MEANS = ("excess_risk", "accuracy")
@@ -60,12 +60,9 @@ class Costs(NamedTuple):
     seconds: float
     secret_bytes: int
 
-    @property
-    def retrain_ratio(self) -> float | str:
-        """Gradients of learning over those of a request."""
-        if not self.gradients:
-            return "a request costs no gradient"
-        return self.learn_gradients / self.gradients
+    def in_gradients(self, dim: int) -> float:
+        """A request in gradients; a Hessian is d of them."""
+        return self.gradients + dim * self.hessians
 
 
 def measure_costs(key: Array, contestant: Contestant, board: games.Board, requests: int) -> Costs:
@@ -106,7 +103,8 @@ class Row:
         costs: of a stream of deletions.
         excess_risk, accuracy: of the first release after the target's deletion.
         advantages: of the three adversaries. allowed: by the system's own claim.
-        seeds: in each world.
+        seeds: in each world. releases: that the patient adversary saw.
+        reference: what the row is measured against. dim: d.
         repeats: whether an empty request releases the same model again.
         drained: Gupta et al.'s indicator against SISA, 1/2 under retraining; see `with_gupta`.
     """
@@ -121,8 +119,26 @@ class Row:
     advantages: tuple[Estimate, Estimate, Estimate]
     allowed: tuple[Bound, Bound, Bound]
     seeds: int
+    releases: int
+    reference: Reference
+    dim: int
     repeats: bool = False
     drained: Estimate | str = NO_SHARDS
+
+    @property
+    def retrain_ratio(self) -> float | str:
+        """Gradients of retraining, the same for all systems, over those of a request."""
+        spent = self.costs.in_gradients(self.dim)
+        if isinstance(self.reference.retraining, str):
+            return self.reference.retraining
+        return self.reference.retraining / spent if spent else "a request costs no gradient"
+
+    @property
+    def at_majority(self) -> bool:
+        """Whether the model, or the noiseless one, is not shown to beat the larger class."""
+        majority = self.reference.majority
+        own = self.accuracy.low if isinstance(self.accuracy, Mean) else np.inf
+        return min(own, self.reference.accuracy) <= majority
 
     def verdict(self, adversary: int) -> str:
         """What the samples say of one adversary.
@@ -153,7 +169,7 @@ class Row:
         values = {
             "excess_risk": self.excess_risk,
             "accuracy": self.accuracy,
-            "retrain_ratio": self.costs.retrain_ratio,
+            "retrain_ratio": self.retrain_ratio,
             "drained": self.drained,
         }
         bounds = zip(ADVERSARIES, self.allowed, strict=True)
@@ -271,12 +287,13 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
         else:
             entries.append((name, contestant, board, costs))
     say(f"{scene.name}: costs of {len(entries)} systems measured")
+    reference = scene.reference(_retraining(stream_key, scene))
 
     def play(numbered) -> Row | None:
         number, (name, contestant, board, costs) = numbered
         row_key = jax.random.fold_in(game_key, number)
         try:
-            row = _row(row_key, scene, name, contestant, board, costs, each)
+            row = _row(row_key, scene, name, contestant, board, costs, each, reference)
         except CertificateRefused as why:
             refused[name] = str(why)
             return None
@@ -289,6 +306,14 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
     return with_gupta(gupta_key, rows, each, say), refused
 
 
+def _retraining(key: Array, scene: Scene) -> float | str:
+    """Gradients of retraining with Noisy-GD, or why it cannot be calibrated here."""
+    try:
+        return float(systems.make_retraining(scene).system.learn(key, scene.database)[1].gradients)
+    except CertificateRefused as why:
+        return str(why)
+
+
 def _row(
     key: Array,
     scene: Scene,
@@ -297,12 +322,12 @@ def _row(
     board: games.Board,
     costs: Costs,
     each: float,
+    reference: Reference,
 ) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
     config = scene.config
-    seeds = _affordable_seeds(config, (costs.gradients + scene.dim * costs.hessians) / scene.n)
+    seeds, shown = affordable(config, contestant, costs, scene.dim)
     play = partial(games.sample, contestant=contestant, board=board, seeds=seeds)
-    shown = min(REPEATED, config.releases) if contestant.repeats else config.releases
     quiet = _released(play(quiet_key, copies=0, releases=shown))
     if contestant.repeats and not _all_equal(quiet.present.means):
         raise RuntimeError(f"{name} is declared to repeat its release but does not.")
@@ -329,13 +354,27 @@ def _row(
         ),
         allowed=contestant.allowed,
         seeds=seeds,
+        releases=shown,
+        reference=reference,
+        dim=scene.dim,
         repeats=contestant.repeats,
     )
 
 
-def _affordable_seeds(config: Config, steps: float) -> int:
-    """All seeds where a request takes few passes over the data, fewer where it takes many."""
-    return min(config.seeds, max(LEAST_SEEDS, round(MOST_WORK / max(steps, 1))))
+def affordable(config: Config, contestant: Contestant, costs: Costs, dim: int) -> tuple[int, int]:
+    """Seeds and releases within `Config.work`: fewer of both where a system is costly.
+
+    Counts decide, not times: the same on every machine.
+    """
+    most = min(REPEATED, config.releases) if contestant.repeats else config.releases
+    fewer = (count for count in reversed(games.SUMMARIES) if REPEATED <= count < most)
+    for releases in (most, *fewer):
+        requests = config.copies + 1 + releases
+        seed = 2 * dim * (2 * costs.learn_gradients + requests * costs.in_gradients(dim))
+        seeds = round(min(config.seeds, config.work / max(seed, 1)))
+        if seeds >= ENOUGH_SEEDS:
+            break
+    return min(config.seeds, max(LEAST_SEEDS, seeds)), releases
 
 
 def _released(pair: Pair) -> Pair:

@@ -8,7 +8,7 @@ world it has the opposite label from the start.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +18,24 @@ from jaxtyping import Array
 import dd_jax as dd
 from dd_jax import checks, data, erm
 from dd_jax.baselines import newton
+from dd_jax.data import fetch
 from dd_jax.errors import InputError
 from dd_jax.intervals import check_confidence
 from dd_jax.types import Labelled
 
 SYNTHETIC = "synthetic"
-DEFAULT_DATA = ("digits-3-vs-8", "breast-cancer")
+LARGE_DATA = ("mnist-3-vs-8", "adult")
+SMALL_DATA = ("digits-3-vs-8", "breast-cancer")
+# The largest λ, roughly, at which the noiseless model is good: a small one costs steps and noise.
+L2, OTHER_L2 = 0.008, {"adult": 0.003}
+QUICK_RECORDS = 2_000
+# Multiplications and additions of the games of one system, roughly.
+WORK, QUICK_WORK = 1e12, 1e11
 TARGET_ROW = 0
 OWN_SHARE = 0.9
 LONGEST_ROW = 0.9999
 LEAST_SEEDS = 100
-SYNTHETIC_DIM = 10
+SYNTHETIC_DIM, SYNTHETIC_RECORDS = 10, 256
 
 
 @dataclass(frozen=True)
@@ -42,29 +49,31 @@ class Config:
         private_factor: ε of one release for a record that stays, in units of ε, for systems that
             give such privacy.
         seeds: interactions in each world; costly systems get fewer, and their row says so.
-        records: the number n, including the target; the first rows of the data.
-        l2: λ.
+        quick: at most `QUICK_RECORDS` records and a tenth of the work.
+        records: the number n, including the target; the first rows of the data, None for all.
+        l2: λ; None for the value that suits the data, see `l2_of`.
         quiet_risk: what the noise of a system without privacy may add to the excess risk; its free
             number is chosen by that.
-        releases: how many releases the patient adversary sees after the deletion.
+        releases: how many releases the patient adversary sees after the deletion; fewer if costly.
         copies: rows that the adaptive requester writes.
         stream: deletions over which costs are measured.
         confidence: of all advantages of the table together.
         seed: of all randomness.
     """
 
-    data: tuple[str, ...] = DEFAULT_DATA
+    data: tuple[str, ...] = SMALL_DATA
     systems: tuple[str, ...] = ()
     epsilon: float = 1.0
     delta: float = 1e-5
     private_factor: float = 3.0
     seeds: int = 500
-    records: int = 256
-    l2: float = 0.1
+    quick: bool = False
+    records: int | None = None
+    l2: float | None = None
     quiet_risk: float = 1e-4
     releases: int = 100
     copies: int = 16
-    stream: int = 20
+    stream: int = 10
     confidence: float = 0.95
     seed: int = 0
 
@@ -81,18 +90,48 @@ class Config:
                 raise InputError(f"{twice[0]!r} is named twice; name it once.")
         checks.positive("epsilon", self.epsilon)
         checks.delta(self.delta)
-        checks.positive("l2", self.l2)
+        if self.l2 is not None:
+            checks.positive("l2", self.l2)
         checks.within(
             "private_factor", checks.finite("private_factor", self.private_factor), 1, np.inf
         )
         checks.whole("seeds", self.seeds, least=LEAST_SEEDS)
-        checks.whole("records", self.records, least=2 + max(self.copies, self.stream))
+        if self.records is not None:
+            checks.whole("records", self.records, least=2 + max(self.copies, self.stream))
         check_confidence(self.confidence)
 
     @property
     def epsilon_private(self) -> float:
         """ε of one release for a record that stays."""
         return self.private_factor * self.epsilon
+
+    @property
+    def work(self) -> float:
+        """What the games of one system may cost; sets its seeds."""
+        return QUICK_WORK if self.quick else WORK
+
+    def l2_of(self, name: str) -> float:
+        """The λ on this data set."""
+        return OTHER_L2.get(name, L2) if self.l2 is None else self.l2
+
+
+def default_data() -> tuple[str, ...]:
+    """The large data sets that were fetched; without any, the small ones that need no download."""
+    fetched = (name for name in LARGE_DATA if fetch.is_cached(str(data.TASKS[name].needs)))
+    return tuple(fetched) or SMALL_DATA
+
+
+class Reference(NamedTuple):
+    """What the rows of a data set are measured against.
+
+    Attributes:
+        accuracy: of the noiseless model θ*, on held-out records. majority: of the larger class.
+        retraining: gradients of single records that one retraining takes, or why there is none.
+    """
+
+    accuracy: float
+    majority: float
+    retraining: float | str
 
 
 @dataclass(frozen=True)
@@ -123,7 +162,7 @@ class Scene:
     @property
     def step_size(self) -> float:
         """η = 1/(λ+β), for systems that set no step themselves."""
-        return 1 / (self.config.l2 + 0.25)
+        return 1 / (self.problem.l2 + 0.25)
 
     @property
     def target(self) -> Array:
@@ -142,6 +181,12 @@ class Scene:
     def optimum(self) -> Array:
         """θ* once the target is gone."""
         return self._optima[2]
+
+    def reference(self, retraining: float | str) -> Reference:
+        """The noiseless model's accuracy and the larger class's share, beside a retraining."""
+        right = np.sign(self.test.features @ self.optimum) == np.asarray(self.test.label)
+        positive = float(np.mean(np.asarray(self.test.label) > 0))
+        return Reference(float(np.mean(right)), max(positive, 1 - positive), retraining)
 
     @cached_property
     def _principal(self) -> tuple[np.ndarray, np.ndarray]:
@@ -178,16 +223,21 @@ class Scene:
 
 
 def make_scene(name: str, config: Config) -> Scene:
-    """The first n - 1 training records of a data set behind a target."""
-    train, test = _synthetic(config.records, config.seed) if name == SYNTHETIC else _load(name)
+    """The first n - 1 training records of a data set behind a target; n is theirs unless given."""
+    if name == SYNTHETIC:
+        train, test = _synthetic(config.records or SYNTHETIC_RECORDS, config.seed)
+    else:
+        train, test = _load(name)
     found = train.label.shape[0] + 1
-    if found < config.records:
+    n = config.records or min(found - 1, QUICK_RECORDS if config.quick else found)
+    if found < n:
         raise InputError(f"{name} has {found} records, target included; ask for at most so many.")
-    train = jax.tree.map(lambda leaf: leaf[: config.records - 1], train)
+    train = jax.tree.map(lambda leaf: leaf[: n - 1], train)
     database = jax.tree.map(
         lambda target, rest: jnp.concatenate([target, rest]), _target(train), train
     )
-    return Scene(name, config, dd.Problem(dd.losses.logistic(), config.l2), database, test)
+    problem = dd.Problem(dd.losses.logistic(), config.l2_of(name))
+    return Scene(name, config, problem, database, test)
 
 
 def _load(name: str) -> tuple[Labelled, Labelled]:

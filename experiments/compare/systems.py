@@ -42,7 +42,7 @@ from dd_jax.guarantees import convex, inference
 from experiments.compare.scene import Scene
 
 LINEAR, SHARDED, CLUSTERS = "linear", "shards", "clusters"
-BATCH = 64
+BATCH, BATCHES = 64, 10
 # The number of shards is odd: an even number can tie and then names no class.
 SHARDS, SLICES, SHARD_STEPS, PRIVATE_SHARD_STEPS = 5, 2, 30, 6
 K, ITERATIONS, SPACING = 2, 3, 0.05
@@ -121,13 +121,14 @@ def quadratic_risk(scene: Scene, variance) -> float:
 # --- private systems, at the noise of Noisy-GD's plan ---------------------------------------------
 
 
-def noisy_gd_plan(scene: Scene, accountant: str = "optimal") -> dd.Plan:
+def noisy_gd_plan(scene: Scene, accountant: str = "optimal", batches: int = 1) -> dd.Plan:
     """Noisy-GD's plan for the scene's target."""
     return noisy_gd_system.calibrate(
         scene.problem,
         dim=scene.dim,
         epsilon_private=scene.config.epsilon_private,
         accountant=accountant,
+        batches=batches,
         **scene.target_claim,
     )
 
@@ -138,12 +139,14 @@ def noisy_gd_risk(scene: Scene, plan: dd.Plan) -> float:
     return quadratic_risk(scene, 2 * plan.step_size * plan.noise_variance / (1 - contraction**2))
 
 
-def make_noisy_gd(scene: Scene, accountant: str = "optimal") -> Contestant:
+def make_noisy_gd(scene: Scene, accountant: str = "optimal", batches: int = 1) -> Contestant:
     """Noisy-GD by one of its accountants, bounded by its own certificate."""
-    plan = noisy_gd_plan(scene, accountant)
+    plan = noisy_gd_plan(scene, accountant, batches)
     system = noisy_gd_system.system(scene.problem, plan, delta=scene.config.delta)
     quiet, adaptive = (plan.certificate(adaptivity=p).advantage_bound for p in (0, 1))
     setting = f"σ² = {plan.noise_variance:.3g}, {plan.learn_steps} steps, then {plan.delete_steps}"
+    if batches > 1:
+        setting += f", each over one of {batches} batches"
     return Contestant(system, LINEAR, setting, (quiet, quiet, adaptive))
 
 
@@ -223,7 +226,7 @@ def make_pnsgd(scene: Scene) -> Contestant:
         noise_variance=plan.noise_variance,
         batch_size=min(BATCH, scene.n),
         learn_epochs=plan.learn_steps,
-        radius=1 / scene.config.l2,
+        radius=1 / scene.problem.l2,
         requests=scene.config.releases + 1,
         **scene.target_claim,
     )
@@ -243,7 +246,7 @@ def make_sufficient_statistics(scene: Scene) -> Contestant:
 
     A deleted record leaves nothing: what an adaptive requester knows of it, it saw in one release.
     """
-    problem = dd.Problem(dd.losses.squared(label_bound=1.0), scene.config.l2)
+    problem = dd.Problem(dd.losses.squared(label_bound=1.0), scene.problem.l2)
     made = sufficient_statistics.calibrate(
         problem,
         n=scene.n,
@@ -290,7 +293,7 @@ def make_private_sisa(scene: Scene) -> Contestant:
     """Noise for (ε_private, δ) of one training of one shard."""
     config = scene.config
     noise = sisa.calibrate(PRIVATE_SHARD_STEPS, epsilon=config.epsilon_private, delta=config.delta)
-    problem = dd.Problem(scene.problem.loss, config.l2, clip_norm=1.0)
+    problem = dd.Problem(scene.problem.loss, scene.problem.l2, clip_norm=1.0)
     training = sisa.Training(problem, PRIVATE_SHARD_STEPS, scene.step_size, noise)
     setting = f"{SHARDS} shards, {PRIVATE_SHARD_STEPS} steps, noise multiplier {noise:.3g}"
     system = sisa.system(training, SHARDS)
@@ -366,12 +369,15 @@ def make_certified_removal(scene: Scene) -> Contestant:
     model comes one with a fresh b, which uses no secret either.)
     """
     spread = np.sum(1 / scene.curvatures) / (2 * scene.n**2)
-    noise = math.sqrt(scene.config.quiet_risk / spread)
+    wanted = math.sqrt(scene.config.quiet_risk / spread)
+    noise = max(wanted, certified_removal.least_noise(scene.problem, scene.n))
     system = certified_removal.system(
         scene.problem, noise=noise, epsilon=scene.config.epsilon, delta=scene.config.delta
     )
     allowed = unlearning(system.guarantee, lasting=True)
     setting = f"σ of b = {noise:.3g}"
+    if noise > wanted:
+        setting += f", the least that single precision resolves; the rule asks for {wanted:.3g}"
     return Contestant(system, LINEAR, setting, allowed, one_by_one=True, repeats=True)
 
 
@@ -400,14 +406,14 @@ def make_noisy_fine_tuning(scene: Scene) -> Contestant:
         model_clip=2 * float(np.linalg.norm(scene.optimum)),
         gradient_clip=0.5,
         step_size=step_size,
-        l2=config.l2,
+        l2=scene.problem.l2,
         learn_steps=50,
     )
     made = calibrate()
     # Isotropic noise of this variance adds the quiet risk.
     quiet_variance = config.quiet_risk / quadratic_risk(scene, 1.0)
     spread = made.num_steps * made.noise_variance / quiet_variance
-    quiet = math.ceil(math.log(spread) / (2 * -math.log1p(-step_size * config.l2)))
+    quiet = math.ceil(math.log(spread) / (2 * -math.log1p(-step_size * scene.problem.l2)))
     made = calibrate(final_steps=max(0, quiet))
     system = noisy_fine_tuning.system(scene.problem.loss, made, predict=linear_labels)
     setting = f"noisy steps: {made.num_steps}, quiet ones: {made.final_steps}"
@@ -416,6 +422,7 @@ def make_noisy_fine_tuning(scene: Scene) -> Contestant:
 
 CONTESTANTS: dict[str, Callable[[Scene], Contestant]] = {
     "noisy-gd": make_noisy_gd,
+    "noisy-gd-batches": partial(make_noisy_gd, batches=BATCHES),
     "noisy-gd-paper": partial(make_noisy_gd, accountant="paper"),
     "retraining": make_retraining,
     "fixed-model": make_fixed_model,

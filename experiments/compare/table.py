@@ -42,6 +42,7 @@ CAPTION = (
     "data-deletion must hold against all three. Systems as in the paper's table (tab:comparision)."
 )
 MARKS = {BEYOND: "!", LEAKS: "*", LEAKS_MORE: "**"}
+AT_MAJORITY = "†"
 WIDTH, WIDEST_NAME = 100, 20
 
 
@@ -91,7 +92,7 @@ def _promised(row: Row) -> tuple:
 
 
 def _cost(row: Row) -> tuple:
-    costs, ratio = row.costs, row.costs.retrain_ratio
+    costs, ratio = row.costs, row.retrain_ratio
     return (
         _label(row),
         round(costs.gradients),
@@ -99,7 +100,7 @@ def _cost(row: Row) -> tuple:
         f"{1e3 * costs.seconds:.2g}",
         None if isinstance(ratio, str) else f"{ratio:.3g}",
         _mean(row.excess_risk, ".2g"),
-        _mean(row.accuracy, ".3f"),
+        _mean(row.accuracy, ".3f", AT_MAJORITY if row.at_majority else ""),
     )
 
 
@@ -119,8 +120,10 @@ def _claim(row: Row) -> str:
     return f"{epsilon:.3g}" + ("" if delta is None else f", {delta:.0e}")
 
 
-def _mean(mean, form: str) -> str | None:
-    return None if isinstance(mean, str) else f"{mean.value:{form}}\n±{mean.high - mean.value:.1g}"
+def _mean(mean, form: str, mark: str = "") -> str | None:
+    if isinstance(mean, str):
+        return None
+    return f"{mean.value:{form}}{mark}\n±{mean.high - mean.value:.1g}"
 
 
 def _cell(row: Row, place: int, reasons: list[str]) -> str:
@@ -170,12 +173,29 @@ def notes(rows: Sequence[Row]) -> list[str]:
             )
         reasons = {name: row.reasons[name] for name in labels if name in row.reasons}
         parts += [f"no {labels[name]}: {why}" for name, why in reasons.items() if why != NO_SHARDS]
-        lines.append(wrapped(f"{row.system}: {'; '.join(parts)}; {row.seeds} seeds.", "  "))
+        lines.append(
+            wrapped(
+                f"{row.system}: {'; '.join(parts)}; {row.seeds} seeds, {row.releases} releases.",
+                "  ",
+            )
+        )
     return lines
 
 
 def _attacks(row: Row) -> str:
     return ", ".join(row.attacks) or "none"
+
+
+def reference(config: Config, rows: Sequence[Row]) -> str:
+    """What the rows of a data set are measured against, in a line."""
+    row = rows[0]
+    found, retraining = row.reference, row.reference.retraining
+    cost = retraining if isinstance(retraining, str) else f"{retraining:,.0f} gradients"
+    return wrapped(
+        f"noiseless accuracy {found.accuracy:.3f}, the larger class alone {found.majority:.3f}; "
+        f"λ = {config.l2_of(row.data):g}, d = {row.dim}; one retraining: {cost}.",
+        "  ",
+    )
 
 
 def left_out(reasons: Mapping[tuple[str, str], str], data: str) -> list[str]:
@@ -189,10 +209,11 @@ def legend(config: Config) -> list[str]:
     return [
         wrapped(line)
         for line in (
-            f"Target ε = {config.epsilon:g}, δ = {config.delta:g}; n = {config.records} with the "
-            f"target; λ = {config.l2:g}.",
+            f"Target ε = {config.epsilon:g}, δ = {config.delta:g}.",
             "gradients, Hess.: per-record gradients and Hessians of the mean request of a stream "
-            f"of {config.stream} deletions; ratio: gradients of learning over those.",
+            f"of {config.stream} deletions; ratio: gradients of one retraining, the same for all "
+            f"rows, over those of a request, a Hessian as d of them. {AT_MAJORITY}: not shown to "
+            "beat the larger class.",
             "advantage: value (limits); all limits hold together with probability "
             f"{config.confidence:g}. claim: the most that the system's own claim allows. "
             "!: beyond its claim. *: above 0 where nothing is claimed. **: and above what the "
@@ -211,12 +232,15 @@ def wrapped(line: str, indent: str = "") -> str:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def to_json(config: Config, found: Comparison, seconds: float) -> dict[str, Any]:
+def to_json(
+    config: Config, found: Comparison, seconds: float, cpu_seconds: float
+) -> dict[str, Any]:
     """The whole comparison as plain values."""
     return {
         "caption": CAPTION,
         "config": asdict(config),
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
         "confidence": f"{config.confidence:g} for all advantages together; 0.95 for each mean",
         "refuted": refuted(found.rows),
         "rows": [_as_dict(row) for row in found.rows],
@@ -230,7 +254,7 @@ def to_json(config: Config, found: Comparison, seconds: float) -> dict[str, Any]
 def _as_dict(row: Row) -> dict[str, Any]:
     """A row as plain values; `reasons` says why a value is null."""
     values: dict[str, Any] = {**vars(row), **row.costs._asdict()}
-    values |= {"guarantee": asdict(row.guarantee), "retrain_ratio": row.costs.retrain_ratio}
+    values |= {"guarantee": asdict(row.guarantee), "retrain_ratio": row.retrain_ratio}
     for name in ("retrain_ratio", "excess_risk", "accuracy", "drained"):
         values[name] = _plain(values[name])
     values["advantages"] = {
@@ -241,6 +265,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
         }
         for place, adversary in enumerate(ADVERSARIES)
     }
+    values |= {"reference": row.reference._asdict(), "at_majority": row.at_majority}
     del values["allowed"], values["costs"], values["repeats"]
     return {**values, "reasons": row.reasons, "attacks": list(row.attacks)}
 
@@ -276,9 +301,12 @@ def _as_line(row: Row) -> dict[str, Any]:
         "rest_private": row.guarantee.private,
         "keeps": row.guarantee.keeps,
         **{name: getattr(row.costs, name) for name in counts},
-        "retrain_ratio": _or_reason(row.costs.retrain_ratio),
+        "retrain_ratio": _or_reason(row.retrain_ratio),
         **_with_limits("excess_risk", row.excess_risk),
         **_with_limits("accuracy", row.accuracy),
+        "noiseless_accuracy": row.reference.accuracy,
+        "majority": row.reference.majority,
+        "at_majority": "yes" if row.at_majority else "no",
         **_with_limits("drained", row.drained),
     }
     for place, adversary in enumerate(ADVERSARIES):
@@ -286,7 +314,13 @@ def _as_line(row: Row) -> dict[str, Any]:
         values |= _with_limits(name, row.advantages[place])
         values[f"{name}_allowed"] = _or_reason(row.allowed[place])
         values[f"{name}_verdict"] = row.verdict(place)
-    return {**values, "attacks": _attacks(row), "seeds": row.seeds, "setting": row.setting}
+    return {
+        **values,
+        "attacks": _attacks(row),
+        "seeds": row.seeds,
+        "releases": row.releases,
+        "setting": row.setting,
+    }
 
 
 def _with_limits(name: str, found) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def test_quadratic_risk_is_the_risk_of_small_noise(scene):
         ("seeds", lambda: Config(seeds=10)),
         ("records", lambda: Config(records=5)),
         ("confidence", lambda: Config(confidence=1.5)),
+        ("l2", lambda: Config(l2=0.0)),
         ("private_factor", lambda: Config(private_factor=0.5)),
         ("digits-3-vs-8", lambda: make_scene("digits-3-vs-8", Config(records=5000))),
         ("oracle", lambda: systems.find(("oracle",))),
@@ -78,6 +79,41 @@ def test_quadratic_risk_is_the_risk_of_small_noise(scene):
 def test_bad_settings_are_refused(word, use):
     with pytest.raises(InputError, match=word):
         use()
+
+
+def test_the_reference_is_the_noiseless_model_and_the_larger_class(scene):
+    found = scene.reference(5.0)
+    score = np.asarray(scene.test.features, np.float64) @ np.asarray(scene.optimum)
+    label = np.asarray(scene.test.label)
+    assert found.accuracy == np.mean(score * label > 0)
+    assert found.majority == pytest.approx(max(np.mean(label > 0), np.mean(label < 0)))
+    assert found.retraining == 5
+
+
+def test_all_records_are_used_unless_a_number_is_given():
+    small = Config(l2=0.1)
+    assert make_scene("digits-3-vs-8", small).n == 267
+    assert small.l2_of("adult") == 0.1 > Config().l2_of("adult")
+
+
+def costs_of(gradients, *, learn=0.0, hessians=0.0):
+    return measure.Costs(learn, gradients, hessians, 0.0, 0.1, 0)
+
+
+def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
+    made, config = leaky(scene, 0.0), Config()
+
+    def affordable(gradients, **more):
+        return measure.affordable(config, made, costs_of(gradients, **more), 10)
+
+    assert affordable(1e3) == (500, 100)
+    # 10¹² over 2 worlds, 10 features, 3 releases and 17 requests before them, 10⁸ each: 25 seeds.
+    assert affordable(1e8) == (25, 3)
+    assert affordable(1e9) == (measure.LEAST_SEEDS, 3)
+    assert affordable(3e7) == (round(1e12 / (2 * 10 * 27 * 3e7)), 10)
+    assert affordable(2e6, hessians=2.8e6) == affordable(3e7)
+    repeating = dataclasses.replace(made, repeats=True)
+    assert measure.affordable(config, repeating, costs_of(1e3), 10)[1] == measure.REPEATED
 
 
 # --- what claims allow ----------------------------------------------------------------------------
@@ -311,7 +347,7 @@ def test_each_adversary_is_judged_by_what_it_sees(scene, monkeypatch):
     monkeypatch.setattr(games, "sample", sample)
     made = leaky(scene, 0.0)
     costs = measure.Costs(1.0, 1.0, 0.0, 0.0, 0.1, 0)
-    measured = (games.make_board(scene, made), costs, 0.99)
+    measured = (games.make_board(scene, made), costs, 0.99, scene.reference(1.0))
     found = measure._row(jax.random.key(0), scene, "leaky", made, *measured)
     assert asked == [(0, 3), (4, 1)]
     one, many, adaptive = found.advantages

@@ -11,6 +11,7 @@ from dd_jax.intervals import Estimate, Mean
 from experiments.__main__ import PROGRAM
 from experiments.compare import measure, systems
 from experiments.compare.measure import Comparison, Costs, Row
+from experiments.compare.scene import Reference
 from experiments.compare.sequential import SYSTEMS
 from experiments.figures import sequential
 
@@ -34,6 +35,9 @@ def made_up(low: float) -> Row:
         advantages=(fine, fine, found),
         allowed=(0.0, 0.0, 0.0),
         seeds=100,
+        releases=3,
+        reference=Reference(0.9, 0.6, 100.0),
+        dim=11,
     )
 
 

@@ -9,7 +9,7 @@ from small_comparison import SMALL
 
 from dd_jax.cli.output import json_text
 from dd_jax.errors import InputError
-from dd_jax.intervals import Estimate
+from dd_jax.intervals import Estimate, Mean
 from experiments.compare import measure, scene, systems, table
 
 
@@ -22,7 +22,10 @@ def test_rows_measure_cost_secret_and_risk(rows):
     perturbed, fixed = rows
     costs = perturbed.costs
     assert costs.gradients % 24 == 0
-    assert costs.retrain_ratio == costs.learn_gradients / costs.gradients > 1
+    # Retraining is measured once for all rows, whatever a system's own learning costs.
+    assert perturbed.retrain_ratio == perturbed.reference.retraining / costs.gradients
+    assert perturbed.reference.retraining % 24 == 0
+    assert fixed.reference == perturbed.reference
     assert costs.secret_bytes == 4 * (scene.SYNTHETIC_DIM + 1)
     assert 0 < perturbed.excess_risk.value < 1e-3 < fixed.excess_risk.value
     assert perturbed.accuracy.value > 0.8
@@ -56,7 +59,7 @@ def test_a_system_that_refuses_is_left_out_with_its_reason_and_the_others_are_me
     measured, refused = csv.DictReader(io.StringIO(table.to_csv(found)))
     assert (measured["system"], refused["system"]) == ("fixed-model", "perturbed-gd")
     assert refused["gradients"] == refused["one_release"] == f"[{why}]"
-    saved = table.to_json(config, found, 1.0)["left_out"]
+    saved = table.to_json(config, found, 1.0, 1.0)["left_out"]
     assert saved == [{"data": "synthetic", "system": "perturbed-gd", "why": why}]
     assert table.left_out(found.left_out, "elsewhere") == []
     with pytest.raises(InputError, match="perturbed-gd"):
@@ -86,6 +89,24 @@ def test_drained_shards_are_named_with_the_confidence_of_every_other_limit(rows,
     assert other.reasons["drained"] == measure.NO_SHARDS
     elsewhere = measure.with_gupta(None, [dataclasses.replace(made[0], data="here")], 0.99, print)
     assert measure.GUPTA_DATA in elsewhere[0].reasons["drained"]
+
+
+@pytest.mark.parametrize(
+    ("noiseless", "low", "marked"), [(0.9, 0.8, False), (0.9, 0.6, True), (0.65, 0.8, True)]
+)
+def test_a_model_that_does_not_beat_the_larger_class_is_marked(rows, noiseless, low, marked):
+    reference = rows[0].reference._replace(accuracy=noiseless, majority=0.65)
+    row = dataclasses.replace(rows[0], reference=reference, accuracy=Mean(0.85, low, 0.9))
+    assert row.at_majority == marked
+    accuracy = table.printed([row])[1].rows[0][-1]
+    assert (table.AT_MAJORITY in accuracy) == marked
+
+
+def test_a_hessian_counts_as_a_gradient_for_every_feature(rows):
+    costs = rows[0].costs._replace(gradients=10.0, hessians=2.0)
+    reference = rows[0].reference._replace(retraining=320.0)
+    row = dataclasses.replace(rows[0], costs=costs, reference=reference, dim=11)
+    assert row.retrain_ratio == 320 / (10 + 2 * 11)
 
 
 def make_row(row, low, allowed):
@@ -127,7 +148,7 @@ def test_no_cell_of_the_csv_is_empty_and_missing_ones_carry_a_reason(rows):
 
 
 def test_json_text_reads_back_with_reasons(rows):
-    found = json.loads(json_text(table.to_json(SMALL, measure.Comparison(rows, {}), 1.0)))
+    found = json.loads(json_text(table.to_json(SMALL, measure.Comparison(rows, {}), 1.0, 1.0)))
     fixed = found["rows"][1]
     for name in ("accuracy", "retrain_ratio", "drained"):
         assert fixed[name] is None
@@ -165,5 +186,5 @@ def test_certificates_that_are_broken_are_named(rows):
     # The third adversary alone, whose bound the others keep to.
     inside, broken = (make_row(rows[1], low, (0.5, 0.5, 0.0)) for low in (-0.1, 0.1))
     assert table.refuted([inside]) == []
-    found = table.to_json(SMALL, measure.Comparison([inside, broken], {}), 1.0)
+    found = table.to_json(SMALL, measure.Comparison([inside, broken], {}), 1.0, 1.0)
     assert found["refuted"] == ["fixed-model (synthetic)"]
