@@ -158,6 +158,10 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
     for suffix, written in content.items():
         named[suffix.upper()] = f"{name}.{suffix}"
         files.place(options.results / f"{name}.{suffix}", written)
+    tables = tuple(module.tables(config, kept.arrays))
+    for number, table in enumerate(tables, 1):
+        named[f"Table {number}"] = f"{name}-table-{number}.csv"
+        files.place(options.results / named[f"Table {number}"], _table_csv(table).encode())
     return page.Made(
         name,
         module.TITLE,
@@ -170,7 +174,7 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
         image=page.image(content["svg"], content["png"]),
         inches=float(figure.get_figwidth()),
         files=named,
-        tables=tuple(module.tables(config, kept.arrays)),
+        tables=tables,
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,
         headline=module.headline(config, kept.arrays) if hasattr(module, "headline") else None,
     )
@@ -198,6 +202,13 @@ def _as_csv(arrays: cache.Arrays) -> str:
     for name, array in arrays.items():
         for index, value in np.ndenumerate(array):
             writer.writerow([name, " ".join(map(str, index)), _cell(value)])
+    return buffer.getvalue()
+
+
+def _table_csv(table: page.Table) -> str:
+    """The table as the page shows it; an empty cell has no value."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([table.columns, *table.rows])
     return buffer.getvalue()
 
 

@@ -36,10 +36,10 @@ from experiments.page import Table
 TITLE = "The paper's table of comparison, and what runs show"
 CAPTION = """\
 Passes over the data that one request saves over learning from scratch, measured (marks), and the
-order that the paper's table states (dashed, with a free constant): against the number of records n
-on the left, against the records r of one request on the right. Below 0 an edit costs more than
-retraining. Noisy-m-A-SGD saves a number of gradients that does not grow with n, far below one
-pass. The first table has every cell of the paper's table."""
+order that the paper's table states (dashed, with a free constant): against the number of records n,
+and against the records r of one request. Below 0 an edit costs more than retraining. Noisy-m-A-SGD
+saves a number of gradients that does not grow with n, far below one pass. The first table below has
+every cell of the paper's table."""
 NOTE = """\
 Retraining is learning from scratch for as many steps as a system's own analysis needs to certify
 the excess risk α; an edit is what (ε, δ) and α need. Perturbed-GD and Noisy-GD have the α of the

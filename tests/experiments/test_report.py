@@ -30,8 +30,9 @@ def test_what_is_saved_is_drawn_and_not_computed_again(monkeypatch, tmp_path):
 
     status, first = written()
     assert status == "computed"
-    suffixes = (".csv", ".pdf", ".svg", ".png", "-quick.npz")
+    suffixes = (".csv", ".pdf", ".svg", ".png", "-quick.npz", "-table-1.csv")
     assert set(first) == {"report.html", *(f"one{suffix}" for suffix in suffixes)}
+    assert first["one-table-1.csv"] == b"points\n4\n"
     assert written() == ("saved", first)
     assert len(figure.calls) == 1
 
