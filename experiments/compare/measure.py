@@ -138,7 +138,7 @@ class Row:
         """Whether the model, or the noiseless one, is not shown to beat the larger class."""
         majority = self.reference.majority
         own = self.accuracy.low if isinstance(self.accuracy, Mean) else np.inf
-        return min(own, self.reference.accuracy) <= majority
+        return bool(min(own, self.reference.accuracy) <= majority)
 
     def verdict(self, adversary: int) -> str:
         """What the samples say of one adversary.
