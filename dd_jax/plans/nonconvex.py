@@ -125,6 +125,9 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
     Gibbs law holds for records that go; a release seen before the record was inserted counts too,
     because the argument needs a history without any adaptivity.
     """
+    eps_dd, at_request, learned = (
+        gibbs_divergence(plan, request) for request in (np.inf, question.request, 0)
+    )
     case = _bounded(plan.problem, plan.order, plan.n, plan.dim, plan.edits_per_request)
     noise_variance, step_size = plan.noise_variance, plan.step_size
 
@@ -132,9 +135,6 @@ def nonconvex_numbers(plan: Settings, question: Question) -> Numbers:
         return risks.excess_risk_nonconvex(case, noise_variance, step_size, divergence)
 
     sums = composition_numbers(plan, question)
-    eps_dd, at_request, learned = (
-        gibbs_divergence(plan, request) for request in (np.inf, question.request, 0)
-    )
     numbers = sums._replace(eps_dd=eps_dd, deletion_form="renyi")
     if question.adaptivity:
         # Only the learned model, which precedes all requests, is still close to its Gibbs law.
