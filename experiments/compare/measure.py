@@ -26,9 +26,10 @@ from experiments.compare import games, systems
 from experiments.compare.scene import Config, Reference, Scene, make_scene
 from experiments.compare.systems import Bound, Contestant
 
-# Below this many seeds the patient adversary is shown fewer releases, down to REPEATED of them; no
-# system gets fewer seeds than the least, which still tell an advantage of 1 from 0.
-ENOUGH_SEEDS, LEAST_SEEDS = 60, 24
+# Below this many seeds the patient adversary is shown fewer releases, down to REPEATED of them, and
+# the adaptive requester then writes fewer copies; no system gets fewer seeds than the least, which
+# still tell an advantage of 1 from 0.
+ENOUGH_SEEDS, LEAST_SEEDS, LEAST_COPIES = 60, 24, 4
 # Releases shown to the patient adversary if all of them are the same.
 REPEATED = 3
 MEANS = ("excess_risk", "accuracy")
@@ -47,13 +48,14 @@ class Costs(NamedTuple):
     """What one stream of deletions cost.
 
     Attributes:
-        learn_gradients, gradients, hessians: per-record evaluations: to learn, and of the mean
-            request. retrained: share of requests that trained anew.
+        learn_gradients, learn_hessians, gradients, hessians: per-record evaluations: to learn, and
+            of the mean request. retrained: share of requests that trained anew.
         seconds: wall time of a request, one interaction on its own.
         secret_bytes: kept besides the release.
     """
 
     learn_gradients: float
+    learn_hessians: float
     gradients: float
     hessians: float
     retrained: float
@@ -84,6 +86,7 @@ def measure_costs(key: Array, contestant: Contestant, board: games.Board, reques
     )
     return Costs(
         learn_gradients=float(spent.gradients[0]),
+        learn_hessians=float(spent.hessians[0]),
         gradients=gradients,
         hessians=hessians,
         retrained=retrained,
@@ -103,7 +106,8 @@ class Row:
         costs: of a stream of deletions.
         excess_risk, accuracy: of the first release after the target's deletion.
         advantages: of the three adversaries. allowed: by the system's own claim.
-        seeds: in each world. releases: that the patient adversary saw.
+        seeds: in each world. releases: that the patient adversary saw. copies: rows that the
+            adaptive requester wrote.
         reference: what the row is measured against. dim: d.
         repeats: whether an empty request releases the same model again.
         drained: Gupta et al.'s indicator against SISA, 1/2 under retraining; see `with_gupta`.
@@ -120,6 +124,7 @@ class Row:
     allowed: tuple[Bound, Bound, Bound]
     seeds: int
     releases: int
+    copies: int
     reference: Reference
     dim: int
     repeats: bool = False
@@ -326,12 +331,12 @@ def _row(
 ) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
     config = scene.config
-    seeds, shown = affordable(config, contestant, costs, scene.dim)
+    seeds, shown, copies = affordable(config, contestant, costs, scene.dim)
     play = partial(games.sample, contestant=contestant, board=board, seeds=seeds)
     quiet = _released(play(quiet_key, copies=0, releases=shown))
     if contestant.repeats and not _all_equal(quiet.present.means):
         raise RuntimeError(f"{name} is declared to repeat its release but does not.")
-    adaptive = _released(play(adaptive_key, copies=config.copies, releases=1))
+    adaptive = _released(play(adaptive_key, copies=copies, releases=1))
     model, risk, accuracy = quiet.present.first, *map(contestant.missing.get, MEANS)
     if risk is None:
         risks = _risks(scene.problem, model, scene.without_target, scene.optimum)
@@ -355,26 +360,32 @@ def _row(
         allowed=contestant.allowed,
         seeds=seeds,
         releases=shown,
+        copies=copies,
         reference=reference,
         dim=scene.dim,
         repeats=contestant.repeats,
     )
 
 
-def affordable(config: Config, contestant: Contestant, costs: Costs, dim: int) -> tuple[int, int]:
-    """Seeds and releases within `Config.work`: fewer of both where a system is costly.
+def affordable(
+    config: Config, contestant: Contestant, costs: Costs, dim: int
+) -> tuple[int, int, int]:
+    """Seeds, releases and copies within `Config.work`: fewer of each where a system is costly.
 
     Counts decide, not times: the same on every machine.
     """
+    learning = costs.learn_gradients + dim * costs.learn_hessians
     most = min(REPEATED, config.releases) if contestant.repeats else config.releases
-    fewer = (count for count in reversed(games.SUMMARIES) if REPEATED <= count < most)
-    for releases in (most, *fewer):
-        requests = config.copies + 1 + releases
-        seed = 2 * dim * (2 * costs.learn_gradients + requests * costs.in_gradients(dim))
+    choices = [(count, config.copies) for count in reversed(games.SUMMARIES) if count < most]
+    choices = [(most, config.copies), *(c for c in choices if c[0] >= REPEATED)]
+    choices.append((choices[-1][0], min(LEAST_COPIES, config.copies)))
+    for releases, copies in choices:
+        requests = copies + 1 + releases
+        seed = 2 * dim * (2 * learning + requests * costs.in_gradients(dim))
         seeds = round(min(config.seeds, config.work / max(seed, 1)))
         if seeds >= ENOUGH_SEEDS:
             break
-    return min(config.seeds, max(LEAST_SEEDS, seeds)), releases
+    return min(config.seeds, max(LEAST_SEEDS, seeds)), releases, copies
 
 
 def _released(pair: Pair) -> Pair:

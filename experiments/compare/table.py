@@ -173,12 +173,8 @@ def notes(rows: Sequence[Row]) -> list[str]:
             )
         reasons = {name: row.reasons[name] for name in labels if name in row.reasons}
         parts += [f"no {labels[name]}: {why}" for name, why in reasons.items() if why != NO_SHARDS]
-        lines.append(
-            wrapped(
-                f"{row.system}: {'; '.join(parts)}; {row.seeds} seeds, {row.releases} releases.",
-                "  ",
-            )
-        )
+        parts.append(f"{row.seeds} seeds, {row.releases} releases, {row.copies} copies")
+        lines.append(wrapped(f"{row.system}: {'; '.join(parts)}.", "  "))
     return lines
 
 
@@ -291,7 +287,8 @@ def to_csv(found: Comparison) -> str:
 def _as_line(row: Row) -> dict[str, Any]:
     no_number = "[no number is claimed]"
     epsilon, delta = row.guarantee.epsilon, row.guarantee.delta
-    counts = ("secret_bytes", "learn_gradients", "gradients", "hessians", "retrained", "seconds")
+    counts = ("secret_bytes", "learn_gradients", "learn_hessians")
+    counts = (*counts, "gradients", "hessians", "retrained", "seconds")
     values = {
         "data": row.data,
         "system": row.system,
@@ -319,6 +316,7 @@ def _as_line(row: Row) -> dict[str, Any]:
         "attacks": _attacks(row),
         "seeds": row.seeds,
         "releases": row.releases,
+        "copies": row.copies,
         "setting": row.setting,
     }
 

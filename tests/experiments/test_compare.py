@@ -11,10 +11,11 @@ from small_comparison import SMALL
 
 import dd_jax as dd
 from dd_jax.baselines import base, newton, noisy_fine_tuning
+from dd_jax.data import fetch
 from dd_jax.ensemble import Pair
 from dd_jax.errors import CertificateRefused, InputError
 from experiments.compare import games, measure, systems
-from experiments.compare.scene import Config, make_scene
+from experiments.compare.scene import Config, default_data, make_scene
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +97,21 @@ def test_all_records_are_used_unless_a_number_is_given():
     assert small.l2_of("adult") == 0.1 > Config().l2_of("adult")
 
 
-def costs_of(gradients, *, learn=0.0, hessians=0.0):
-    return measure.Costs(learn, gradients, hessians, 0.0, 0.1, 0)
+@pytest.mark.parametrize(
+    ("fetched", "expected"),
+    [
+        ({"mnist", "adult"}, ("mnist-3-vs-8", "adult")),
+        ({"adult"}, ("adult",)),
+        (set(), ("digits-3-vs-8", "breast-cancer")),
+    ],
+)
+def test_large_data_are_the_default_where_they_were_fetched(fetched, expected, monkeypatch):
+    monkeypatch.setattr(fetch, "is_cached", lambda name: name in fetched)
+    assert default_data() == expected
+
+
+def costs_of(gradients, *, learn=(0.0, 0.0), hessians=0.0):
+    return measure.Costs(*learn, gradients, hessians, 0.0, 0.1, 0)
 
 
 def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
@@ -106,12 +120,14 @@ def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
     def affordable(gradients, **more):
         return measure.affordable(config, made, costs_of(gradients, **more), 10)
 
-    assert affordable(1e3) == (500, 100)
-    # 10¹² over 2 worlds, 10 features, 3 releases and 17 requests before them, 10⁸ each: 25 seeds.
-    assert affordable(1e8) == (25, 3)
-    assert affordable(1e9) == (measure.LEAST_SEEDS, 3)
-    assert affordable(3e7) == (round(1e12 / (2 * 10 * 27 * 3e7)), 10)
+    assert affordable(1e3) == (500, 100, 16)
+    # 10¹² over 2 worlds, 10 features, 10 releases and 17 requests before them, 3·10⁷ each.
+    assert affordable(3e7) == (round(1e12 / (2 * 10 * 27 * 3e7)), 10, 16)
+    # Ten features: a Hessian is ten gradients, in learning too, which both games do.
     assert affordable(2e6, hessians=2.8e6) == affordable(3e7)
+    assert affordable(0.0, learn=(0.0, 1e8)) == (round(1e12 / (2 * 10 * 2 * 1e9)), 3, 4)
+    assert affordable(1e8) == (round(1e12 / (2 * 10 * 8 * 1e8)), 3, 4)
+    assert affordable(1e9) == (measure.LEAST_SEEDS, 3, 4)
     repeating = dataclasses.replace(made, repeats=True)
     assert measure.affordable(config, repeating, costs_of(1e3), 10)[1] == measure.REPEATED
 
@@ -346,7 +362,7 @@ def test_each_adversary_is_judged_by_what_it_sees(scene, monkeypatch):
 
     monkeypatch.setattr(games, "sample", sample)
     made = leaky(scene, 0.0)
-    costs = measure.Costs(1.0, 1.0, 0.0, 0.0, 0.1, 0)
+    costs = costs_of(1.0)
     measured = (games.make_board(scene, made), costs, 0.99, scene.reference(1.0))
     found = measure._row(jax.random.key(0), scene, "leaky", made, *measured)
     assert asked == [(0, 3), (4, 1)]
