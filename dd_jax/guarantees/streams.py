@@ -173,8 +173,10 @@ class Stream:
         """(ε_dp, ε_dd) of a varying schedule: every request until the past no longer matters.
 
         A shift z that is left of the past moves μ by at most z times the contraction since then,
-        over the deviation of the last step's noise (μ is convex and homogeneous in the gaps). So
-        the largest value over finitely many requests, and that remainder, bound all of them.
+        over the deviation of the last step's noise (μ is convex and homogeneous in the gaps). A
+        later request ends like the last one that was searched, for a record of another batch. So
+        the largest value over finitely many requests and all batches, and that remainder, bound
+        all of them.
         """
         if self.delete_steps < 1:
             raise CertificateRefused(
@@ -200,8 +202,7 @@ class Stream:
                 self._extend(after, None, stop, self.end(request + 1))
                 dd = max(dd, after.mu_squared)
                 rest = math.log(remainder) + per_request * request
-                seen_all = request >= self.batches
-                if seen_all and rest < math.log(_NEGLIGIBLE) + math.log(max(dd, 1e-300)) / 2:
+                if rest < math.log(_NEGLIGIBLE) + math.log(max(dd, 1e-300)) / 2:
                     break
                 request += 1
                 self._check_steps(request)
