@@ -385,4 +385,6 @@ def test_the_number_for_a_row_is_that_of_its_batch():
     batch = dd.guarantees.schedules.batch_of_row(N, 5, 3)
     whole_life = dd.plans.settings.stream(plan)
     assert found.eps_dd_request == whole_life.deletion_at(1, batch=batch)
+    several = plan.certify(transcript, request=1, row=3, records=2)  # of whatever batches
+    assert several.eps_dd_request == whole_life.deletion_at(1)
     assert found.eps_dd_request < plan.certificate().eps_dd_request <= plan.certificate().eps_dd

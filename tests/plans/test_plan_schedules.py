@@ -65,6 +65,25 @@ def test_budgets_are_met_and_nothing_is_wasted(plan):
     assert certificate.eps_dd_null == pytest.approx(certificate.eps_dd / 4, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("batches", "reference", "steps"),
+    [(1, "replaced", 289), (1, "null", 115), (10, "replaced", 274), (10, "null", 101)],
+)
+def test_the_fewest_steps_for_each_reference(batches, reference, steps):
+    eps_dp = renyi.gdp_from_epsilon_delta(1.0, 1 / 11_982) ** 2
+    asked = {"order": 2, "eps_dp": eps_dp, "eps_dd": eps_dp / 10}
+    plan = plan_convex(PROBLEM, **SIZES, **asked, batches=batches, reference=reference)
+    assert plan.delete_steps == steps
+
+
+def test_no_risk_is_bounded_over_batches_where_gradients_are_not():
+    loss = LossConstants("test loss", True, True, smoothness=1.0, label_sensitivity=2.0)
+    asked = {"order": 2, "eps_dp": 10.0, "eps_dd": 9.0, "protects": "label", "step_size": 0.01}
+    for batches, bounded in ((1, True), (2, False)):
+        plan = plan_convex(ProblemConstants(loss, 1.0), n=10_000, dim=1, batches=batches, **asked)
+        assert (plan.certificate().risk_bound is not None) == bounded
+
+
 def test_certificates_cover_the_linear_loss_in_every_batch(plan):
     for request in (1, 2, 5):
         certificate = plan.certificate(request=request)
