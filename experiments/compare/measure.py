@@ -51,7 +51,7 @@ class Costs(NamedTuple):
         learn_gradients, learn_hessians, gradients, hessians: per-record evaluations: to learn, and
             of the mean request. retrained: share of requests that trained anew.
         seconds: wall time of a request, one interaction on its own.
-        secret_bytes: kept besides the release.
+        secret_bytes: kept besides the release. solves: of the mean request, systems of d unknowns.
     """
 
     learn_gradients: float
@@ -61,6 +61,7 @@ class Costs(NamedTuple):
     retrained: float
     seconds: float
     secret_bytes: int
+    solves: float = 0.0
 
     def in_gradients(self, dim: int) -> float:
         """A request in gradients; a Hessian is d of them."""
@@ -92,6 +93,7 @@ def measure_costs(key: Array, contestant: Contestant, board: games.Board, reques
         retrained=retrained,
         # The first request is compiled.
         seconds=float(np.median(np.diff(clock)[1:])),
+        solves=float(np.mean(spent.solves[1:])),
         secret_bytes=base.stored_bytes(contestant.system, curator.params.value),
     )
 
@@ -381,7 +383,9 @@ def affordable(
     choices.append((choices[-1][0], min(LEAST_COPIES, config.copies)))
     for releases, copies in choices:
         requests = copies + 1 + releases
-        seed = 2 * dim * (2 * learning + requests * costs.in_gradients(dim))
+        # A solution of d unknowns is about d²/3 gradients.
+        request = costs.in_gradients(dim) + costs.solves * dim**2 / 3
+        seed = 2 * dim * (2 * learning + requests * request)
         seeds = round(min(config.seeds, config.work / max(seed, 1)))
         if seeds >= ENOUGH_SEEDS:
             break

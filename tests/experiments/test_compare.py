@@ -128,6 +128,8 @@ def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
     assert affordable(0.0, learn=(0.0, 1e8)) == (round(1e12 / (2 * 10 * 2 * 1e9)), 3, 4)
     assert affordable(1e8) == (round(1e12 / (2 * 10 * 8 * 1e8)), 3, 4)
     assert affordable(1e9) == (measure.LEAST_SEEDS, 3, 4)
+    solving = costs_of(0.0)._replace(solves=3e6)
+    assert measure.affordable(config, made, solving, 10) == affordable(1e8)
     repeating = dataclasses.replace(made, repeats=True)
     assert measure.affordable(config, repeating, costs_of(1e3), 10)[1] == measure.REPEATED
 
