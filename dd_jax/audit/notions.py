@@ -2,9 +2,15 @@
 
 The older ones compare what a curator releases after a request with what it would release had it
 been trained without the record: Ā(𝒟, u, A(𝒟)) with A(𝒟 ∘ u). They differ in whether requests may
-depend on releases and in how close the two laws must be. The paper's notion compares two runs of
-the curator, with the record and with another one in its place. n is fixed, so "without the record"
-is the database after the edit.
+depend on releases and in how close the two laws must be. n is fixed, so "without the record" is the
+database after the edit.
+
+The paper's notion (`dfn:deletion`) asks for some law that does not know the record and that the
+releases are close to, one-sided. What is compared are two runs of the curator, with the record and
+with another one in its place, both ways, as certificates state it. This is more: who meets it meets
+the paper's notion, with the other run as that law. Who fails it fails the paper's if some event
+tells the two runs apart by more than e^ε - 1 + 2δ: add up P(E) ≤ e^ε π(E) + δ and the same for the
+other run and the complement of E.
 
 `compare` samples the pairs of laws that a notion is about and `judge` states, with one confidence
 for everything, whether they refute (ε, δ)-indistinguishability (ε = δ = 0 for an exact notion). A

@@ -169,6 +169,21 @@ def test_the_claim_is_one_sided_and_only_for_histories_that_nobody_saw():
     claim = of_certificate(plan.certificate(request=1), "deletion-gibbs")
     assert isinstance(claim, RenyiClaim)
     assert (claim.eps, claim.two_sided, claim.mu) == (plan.certificate().eps_dd, False, None)
+    assert claim.linear_in_order
+    papers = dd.plan_nonconvex(
+        dd.Problem(dd.losses.tanh_margin(), L2),
+        n=1000,
+        dim=1,
+        order=4,
+        eps_dp=1,
+        eps_dd=0.5,
+        noise_variance=20.0,
+        form="paper",
+        dtype="float64",
+    )
+    # The paper's bound is for its own order, and is judged there.
+    at_its_order = of_certificate(papers.certificate(), "deletion-gibbs")
+    assert {gate.route for gate in at_its_order.gates().values()} == {""}
     at_request = of_certificate(plan.certificate(request=1), "deletion-gibbs", at_request=True)
     assert at_request.claimed <= claim.claimed
     with pytest.raises(InputError, match="deletion-adaptive"):

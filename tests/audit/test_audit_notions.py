@@ -159,6 +159,24 @@ def test_retraining_meets_every_older_notion_and_fails_adaptive_deletion():
     assert [each.notion.name for each in found if each.refuted] == ["adaptive-deletion"]
     assert found[-1].audited > 0.9
     assert all(each.audited == 0 for each in found[:-1])
+    spent = sum(1 - verdict.confidence for each in found for verdict in each.verdicts)
+    assert spent <= 0.01 * (1 + 1e-9)  # one risk for all verdicts together
+
+
+def test_releases_are_compared_given_the_edits():
+    """A requester tosses a coin: its two branches differ, and retraining is exact in each."""
+
+    def act(key, memory, observation):
+        first = observation.request == 1
+        value = jnp.where(first, jnp.where(jax.random.bernoulli(key), 5.0, -5.0), 0.0)
+        return memory, dd.Edit(jnp.where(first, 1, 0).astype(jnp.int32)[None], value[None])
+
+    tossed = scene(requester=dd.Requester(init=lambda key: (), act=act))
+    pairs = compare(jax.random.key(0), RETRAINING, tossed, "adaptive-unlearning", seeds=1000)
+    for served, anew in pairs:
+        assert served.shape == anew.shape
+        assert (served == anew).all()
+    assert {float(served[0, 0]) for served, _ in pairs} == {11.0, 1.0, 7.0, -3.0}
 
 
 def test_one_failing_step_fails_the_notion():

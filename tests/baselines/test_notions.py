@@ -1,6 +1,7 @@
 """The table of systems and notions: exact laws against simulation and against samples."""
 
 import itertools
+import math
 
 import jax
 import numpy as np
@@ -33,6 +34,29 @@ def test_which_notions_a_system_fails(name):
         if entries()[name].exact(notion.name, epsilon) > allowed:
             failed.add(notion.name)
     assert failed == FAILS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("retraining", 0.683), ("does-nothing", 0.683), ("perturbed-gd", 0.593), ("sisa", 0.392)],
+)
+def test_where_some_law_is_near_both_runs(name, least):
+    """One-sided, as `dfn:deletion` asks: if and only if e^ε ≥ 1 + TV - 2δ; the numbers of the docs.
+
+    Then e^ε π ≥ max(p, p') once a mass δ is cut from each law where it is the larger one.
+    """
+    distance = entries()[name].exact("adaptive-deletion", 0.0)
+    assert math.log(1 + distance - 2 * DELTA) == pytest.approx(least, abs=5e-4)
+
+
+def test_the_table_has_one_risk(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        notions, "judge", lambda *_, confidence, **__: asked.append(confidence) or []
+    )
+    notions.table(jax.random.key(0), seeds=1000, confidence=0.99)
+    assert len(asked) == len(FAILS)
+    assert sum(1 - confidence for confidence in asked) <= 0.01 * (1 + 1e-9)
 
 
 def test_every_system_is_in_the_table():

@@ -339,3 +339,15 @@ def test_the_risk_of_a_label_plan_counts_with_the_whole_gradient():
     whole = dataclasses.replace(plan, protects="record").certificate()
     assert plan.certificate().eps_dd < whole.eps_dd
     assert plan.certificate().risk_bound == whole.risk_bound
+
+
+def test_the_theorems_plan_of_labels_is_that_of_records_at_the_same_noise():
+    """Labels move a gradient by L/4: the theorem's ε_dp for the L of risks is 16 times as large."""
+    loss = LossConstants("own", True, True, lipschitz=1.0, smoothness=1.0, label_sensitivity=0.5)
+    constants, options = ProblemConstants(loss, 0.5), {"n": 1000, "dim": 3, "order": 2}
+    options |= {"accountant": "paper", "target_risk": "paper"}
+    by_label = plan_convex(constants, protects="label", eps_dp=1.0, eps_dd=0.1, **options)
+    by_record = plan_convex(constants, eps_dp=16.0, eps_dd=1.6, **options)
+    for name in ("noise_variance", "learn_steps", "delete_steps", "risk_asked"):
+        assert getattr(by_label, name) == pytest.approx(getattr(by_record, name), rel=1e-12)
+    assert by_label.certificate().risk_bound_paper == pytest.approx(by_label.risk_asked)
