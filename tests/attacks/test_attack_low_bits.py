@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from problems import soak
 
 from dd_jax.attacks import find, low_bits
 
@@ -45,7 +46,7 @@ def test_ties_are_fair_coins():
 
 @pytest.mark.slow
 def test_the_whole_attack():
-    result = find("low-bits").run(jax.random.key(0), seeds=100, releases=3)
+    result = find("low-bits").run(jax.random.key(0), seeds=soak(50, 100), releases=3)
     assert [finding.refuted for finding in result.findings] == [True, True, False]
     plain, rounded, *subtracted, overlay = result.rows[:5]
     # 200 runs, two arms: at least 95% of the labels are named.

@@ -21,6 +21,7 @@ from dd_jax.oracles import grid
 L2, NOISE = 0.77, 1.0
 DRAWS = soak(500, 15_000)
 SEEDS = soak(20_000, 200_000)
+only_soak = pytest.mark.skipif(soak(True, False), reason="long runs, in `make soak`")
 
 
 def mean_loss(database, models):
@@ -114,6 +115,7 @@ def walker(problem, database, count=4, draws=DRAWS):
     return walk
 
 
+@only_soak
 def test_draws_of_a_network_agree_with_a_markov_chain_that_has_mixed(network):
     """NUTS with R-hat and effective sample size, on the loss, the norm and every weight's square.
 
@@ -213,7 +215,6 @@ def test_two_sets_of_draws_are_not_told_apart():
 # --- the audit's setting --------------------------------------------------------------------------
 
 # Runs of thousands of steps; the controls judge short ones end to end.
-only_soak = pytest.mark.skipif(soak(True, False), reason="long runs, in `make soak`")
 
 
 def judged(setting, seeds, names=None):
