@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from dd_jax import checks
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
 from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, Texts, require_folder
 from dd_jax.cli.output import number, print_json, print_table, say
@@ -99,6 +100,7 @@ def _setting(config: Config) -> int:
     if config.replays is not None:
         raise InputError("--replays belongs to --controls and --coverage; drop it.")
     name = config.setting or "linear"
+    checks.choice("setting", name, (*known.SETTINGS, "notions"))
     setting = known.find(name, config.order, config.batches)
     folder = config.results / "audit" if config.save else None
     confidence = 0.95 if config.confidence is None else config.confidence

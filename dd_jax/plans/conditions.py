@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from dd_jax.constants import ProblemConstants
+from dd_jax.constants import LossConstants, ProblemConstants
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import clipping
 
@@ -34,8 +34,8 @@ def require_convex(problem: ProblemConstants, protects: Protects) -> None:
         raise CertificateRefused(
             f"clipping {loss.name} to norm {problem.clip_norm:g} leaves no convex certificate: the "
             f"loss is not a single-index GLM, so the clipped field may be neither a gradient nor "
-            f"monotone (erratum E1); {_unclip(problem)}, plan Noisy-GD with l2 above β/8, or use "
-            f"plan_composition, which holds for every clipped loss."
+            f"monotone (erratum E1); {_unclip(problem)}, plan Noisy-GD with l2 above "
+            f"β/8{_eighth(loss)}, or use plan_composition, which holds for every clipped loss."
         )
     require_constant(problem, "smoothness")
     sensitivity(problem, protects)
@@ -139,6 +139,10 @@ def risk_lipschitz(problem: ProblemConstants, protects: Protects) -> float:
     if problem.lipschitz is not None:
         return problem.lipschitz
     return sensitivity(problem, protects)
+
+
+def _eighth(loss: LossConstants) -> str:
+    return "" if loss.smoothness is None else f" = {loss.smoothness / 8:g}"
 
 
 def _unclip(problem: ProblemConstants) -> str:

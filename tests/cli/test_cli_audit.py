@@ -113,6 +113,7 @@ def test_an_audit_that_could_not_have_noticed_says_so_and_names_the_seeds(capsys
         ("--order 1", "order"),
         ("--controls --coverage", "setting"),
         ("linear --controls", "setting"),
+        ("notion", "notions"),
         ("--replays 3", "--replays"),
         ("--controls --replays 0", "replays"),
         ("--list --mesh 1 1", "devices"),
