@@ -45,8 +45,19 @@ def test_ties_are_fair_coins():
 
 
 @pytest.mark.slow
+def test_a_label_is_read_from_every_bit_and_not_from_a_grid(scene):
+    for published, read in (("as it is", True), (low_bits.ON_A_GRID, False)):
+        trial = functools.partial(low_bits.staying_trial, scene=scene, published=published)
+        scores = low_bits.observe(jax.random.key(6), trial, scene, 60)
+        estimate = low_bits.judged(jax.random.key(7), scores, 0.999)
+        assert (estimate.low > scene.certified) == read
+        assert (estimate.value > 0.9) == read
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(soak(True, False), reason="nine programs, in `make soak`")
 def test_the_whole_attack():
-    result = find("low-bits").run(jax.random.key(0), seeds=soak(50, 100), releases=3)
+    result = find("low-bits").run(jax.random.key(0), seeds=100, releases=3)
     assert [finding.refuted for finding in result.findings] == [True, True, False]
     plain, rounded, *subtracted, overlay = result.rows[:5]
     # 200 runs, two arms: at least 95% of the labels are named.

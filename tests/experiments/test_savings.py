@@ -130,13 +130,13 @@ def test_steps_per_e_fold_by_hand():
 def test_a_tiny_run_is_drawn_and_tabled():
     config = dataclasses.replace(
         CONFIG,
-        sizes=(300, 1_000, 3_000),
-        stateless_sizes=(300, 1_000, 3_000),
+        sizes=(100, 300, 1_000),
+        stateless_sizes=(100, 300, 1_000),
         n=300,
         dims=(5,),
         epsilons=(2.0,),
         edits=(1,),
-        accelerated_sizes=(100, 300, 1_000),
+        accelerated_sizes=(60, 100, 160),
         constant_sizes=(300,),
         accelerated_seeds=2,
         accelerated_served=2,

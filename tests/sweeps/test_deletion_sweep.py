@@ -151,5 +151,5 @@ def test_a_sweep_over_batches_is_the_interaction_with_batches():
     _, transcript = dd.drive(KEY, curator, lambda i, _: edits[i - 1], TRAIN, num_requests=4)
     expected = erm.objective(asked.problem, transcript.releases[0], TRAIN)
     assert float(outcome.objective_learned) == pytest.approx(float(expected), rel=1e-5)
-    full = deletion_sweep.judged(KEY, SETTING, TRAIN, TEST)
-    assert abs(float(full.objective_learned) - float(expected)) > 1e-4
+    full = CURATOR.learn(jax.random.key(5), TRAIN)
+    assert np.abs(np.asarray(full - transcript.releases[0])).max() > 1e-3
