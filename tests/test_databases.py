@@ -392,10 +392,10 @@ def loop(database):
 @pytest.mark.parametrize(
     ("form", "serve"),
     [
-        *((form, scan) for form in ("plain", *FORMS)),
+        *((form, scan) for form in soak(("plain", "overlay of compressed"), ("plain", *FORMS))),
         ("plain", functools.partial(scan, overlay=False)),
         ("compressed", jax.jit(scan)),
-        *((form, loop) for form in ("plain", "compressed", "overlay of compressed")),
+        *((form, loop) for form in soak(("plain", "compressed"), ("plain", *FORMS))),
     ],
 )
 def test_a_state_holds_nothing_of_a_deleted_record(form, serve):

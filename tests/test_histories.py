@@ -137,8 +137,8 @@ def take(tree, place):
 @pytest.mark.parametrize(
     ("form", "place"),
     [
-        *(("plain", place) for place in range(len(PLANS))),
-        *((form, place) for form in ("overlay", "compressed") for place in soak((1, 3), range(4))),
+        *(("plain", place) for place in soak((0, 2), range(len(PLANS)))),
+        *((form, place) for form in ("overlay", "compressed") for place in soak((3,), range(4))),
     ],
 )
 def test_no_certificate_of_what_happened_is_below_the_exact_law(form, place):

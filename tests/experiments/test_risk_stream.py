@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from problems import soak
 from shown import column, shown
 
 from dd_jax import data
@@ -24,6 +25,7 @@ def test_the_paper_plan_meets_the_conditions_of_its_theorem():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(soak(True, False), reason="`make report` runs it; judged in `make soak`")
 def test_risk_is_below_its_bounds_follows_the_noise_and_is_that_of_retraining():
     results = risk_stream.compute(SMALL, Runner())
     assert results["request"].tolist() == [0, 2, 4]

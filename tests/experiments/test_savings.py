@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import soak
 from scipy import stats
 from shown import shown
 
@@ -127,6 +128,7 @@ def test_steps_per_e_fold_by_hand():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(soak(True, False), reason="`make report` runs it; judged in `make soak`")
 def test_a_tiny_run_is_drawn_and_tabled():
     config = dataclasses.replace(
         CONFIG,
