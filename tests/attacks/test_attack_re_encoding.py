@@ -182,6 +182,7 @@ def test_without_enough_noise_the_attack_exceeds_the_certificate(scene):
     assert made.low > re_encoding.certified_success(plan, PROBLEM, (0,)) + 0.1
 
 
+@pytest.mark.skipif(soak(True, False), reason="in `make soak`")
 @pytest.mark.slow
 def test_on_real_data_the_attack_has_power_and_the_certificate_holds(monkeypatch):
     seeds, retrained = soak((256, 64), (2_000, 256))

@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from problems import soak
 
 from dd_jax import cli, erm
 from experiments.__main__ import PROGRAM
@@ -117,6 +118,7 @@ def test_a_cell_of_one_model_times_a_run(monkeypatch, known_times):
     assert cell.peak_bytes <= cell.formula_bytes
 
 
+@pytest.mark.skipif(soak(True, False), reason="many programs, in `make soak`")
 @pytest.mark.slow
 def test_streams_are_measured(known_times):
     known_times({"first": 3.0, "second": 2.0, "stream": 6.0, "noisy": 5.0, "plain": 4.0})

@@ -3,6 +3,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import soak
 from scipy import optimize
 from shown import column, shown
 
@@ -130,6 +131,7 @@ def test_risks_are_judged_on_the_database_that_is_left():
         np.testing.assert_allclose(found[:, place], expected, rtol=1e-3)
 
 
+@pytest.mark.skipif(soak(True, False), reason="`make report` runs it; judged in `make soak`")
 def test_a_tiny_run_on_digits_learns_and_stays_within_its_bounds(run):
     results, models = run
     found = {key.removeprefix(f"{DIGITS}: "): value for key, value in results.items()}
