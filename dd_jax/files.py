@@ -1,16 +1,21 @@
 """Files that outlive a run: where they are kept, how they are written and read safely."""
 
 import contextlib
-import itertools
+import fcntl
+import hashlib
 import os
-import re
-from collections.abc import Iterator, Mapping
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dd_jax.errors import InputError
 
-_COUNT = itertools.count()
+SUMS = "SHA256SUMS"
+# What this process is writing just now, and the folders where it looked for leftovers of others.
+_UNFINISHED: set[Path] = set()
+_LOOKED: set[Path] = set()
 
 
 def cache_folder(variable: str, *below: str) -> Path:
@@ -33,6 +38,9 @@ def cache_folder(variable: str, *below: str) -> Path:
     return home.joinpath("dd_jax", *below)
 
 
+# --- one file -------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A temporary file that becomes the target: flushed and renamed on success, else removed.
@@ -46,20 +54,17 @@ def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     Raises:
         OSError: the system's message, with the name of the file that could not be written.
     """
-    aside = target.with_name(f".{_host()}.{os.getpid()}.{next(_COUNT)}.part")
     try:
-        aside.touch(0o600 if private else 0o666, exist_ok=False)
-        with aside.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, target)
-        _flush_folder(target.parent)
+        with _held(target.parent, lambda path: _touch(path, private)) as aside:
+            with aside.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, target)
+            _flush_folder(target.parent)
     except OSError as error:
         # The system reports a full disk without the name of the file.
         raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def place(target: Path, content: bytes) -> None:
@@ -68,12 +73,112 @@ def place(target: Path, content: bytes) -> None:
         file.write(content)
 
 
-def place_texts(folder: Path, texts: Mapping[str, str]) -> list[str]:
-    """Write texts by their names into a folder, made if it is missing; returns their paths."""
+# --- several files at once ------------------------------------------------------------------------
+
+
+def place_together(folder: Path, group: str, contents: Mapping[str, bytes]) -> list[str]:
+    """Write files by their names into a folder, so that all of them change in one step.
+
+    The files lie in a hidden folder, beside a list of their digests, whose own digest is in the
+    folder's name. `.group` is a link to it, and every name is a link through `.group`: replacing
+    this one link replaces all files. A process
+    that is killed leaves the old files or the new ones, never some of each. Read several of them
+    with `read_together`.
+
+    Args:
+        folder: made if it is missing. group: a word that names these files in the folder.
+        contents: the files; where plain files have their names, the last of them goes first.
+
+    Returns:
+        the paths of the files.
+
+    Raises:
+        OSError: the system's message, with the name of the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        place(folder / name, text.encode())
-    return [str(folder / name) for name in texts]
+    lines = [f"{_digest(content)}  {name}\n" for name, content in contents.items()]
+    sums = "".join(lines).encode()
+    link = folder / f".{group}"
+    try:
+        with _held(folder, lambda path: path.mkdir()) as aside:
+            for name, content in (*contents.items(), (SUMS, sums)):
+                with (aside / name).open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            _flush_folder(aside)
+            whole = folder / f".{group}-{_digest(sums)[:16]}-{secrets.token_hex(8)}"
+            for name in reversed(list(contents)):
+                _link(folder / name, Path(link.name, name))
+            aside.rename(whole)
+            if link.is_dir() and not link.is_symlink():  # a copy of the folder without its links
+                link.rename(folder / f".{group}-{secrets.token_hex(8)}")
+            _link(link, Path(whole.name))
+            _flush_folder(folder)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror} while writing into", str(folder)) from error
+    _remove_replaced(folder, group)
+    return [str(folder / name) for name in contents]
+
+
+def read_together(folder: Path, group: str) -> dict[str, bytes]:
+    """The files of a group by their names, all of one writing.
+
+    Raises:
+        FileNotFoundError: nothing was written.
+        ValueError: a file differs from its digest; the text names it.
+    """
+    link = folder / f".{group}"
+    while True:
+        whole = folder / os.readlink(link)
+        try:
+            sums = (whole / SUMS).read_bytes()
+            if not whole.name.startswith(f".{group}-{_digest(sums)[:16]}-"):
+                raise ValueError(f"{whole / SUMS} is damaged: its bytes do not have their digest")
+            pairs = [line.split("  ", 1) for line in sums.decode().splitlines()]
+            wanted = {name: digest for digest, name in pairs}
+            found = {name: (whole / name).read_bytes() for name in wanted}
+        except OSError:
+            # A writer may have replaced the link, and removed what it led to, in the meantime.
+            if whole.name != os.readlink(link):
+                continue
+            raise
+        for name, content in found.items():
+            if _digest(content) != wanted[name]:
+                raise ValueError(f"{folder / name} is damaged: its bytes do not have their digest")
+        return found
+
+
+def _link(path: Path, leads_to: Path) -> None:
+    """Make a link, or replace what has its name, in one step."""
+    if path.is_symlink() and os.readlink(path) == str(leads_to):
+        return
+    aside = _new_name(path.parent)
+    _UNFINISHED.add(aside)
+    try:
+        aside.symlink_to(leads_to)
+        os.replace(aside, path)
+    finally:
+        _remove(aside)
+        _UNFINISHED.discard(aside)
+
+
+def _remove_replaced(folder: Path, group: str) -> None:
+    """Remove the folders of earlier writings.
+
+    Writers make the link while they hold the lock, so that a folder which is free and not linked
+    never will be.
+    """
+    for path in folder.glob(f".{group}-*"):
+        if _is_free(path) and path.name != os.readlink(folder / f".{group}"):
+            _remove(path)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# --- reading -------------------------------------------------------------------------------------
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -98,18 +203,110 @@ def read_arrays(path: Path) -> dict[str, Any]:
         raise ValueError(" ".join(str(error).split())[:120]) from None
 
 
+# --- what writers leave behind --------------------------------------------------------------------
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of writers on this machine that are no longer running."""
-    for path in folder.glob(".*.part"):
-        found = re.fullmatch(rf"\.{re.escape(_host())}\.(\d+)\.\d+\.part", path.name)
-        if found and not _is_running(int(found.group(1))):
-            path.unlink(missing_ok=True)
+    """Remove the temporary files and folders of writers that are no longer running.
+
+    A writer holds a lock on what it writes, which ends with it, however it ends. A process number
+    would say nothing: two containers may have the same ones.
+    """
+    for path in folder.glob(".dd_jax-*.part"):
+        if path.is_symlink() or _is_free(path):
+            _remove(path)
 
 
-def _host() -> str:
-    import socket  # imported here: a command that starts needs only `cache_folder`
+def remove_unfinished() -> None:
+    """Remove what this process is writing, before it ends in the middle."""
+    for path in list(_UNFINISHED):
+        _remove(path)
 
-    return socket.gethostname()
+
+@contextlib.contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """A folder inside another one that is removed at the end.
+
+    If the process is killed, `remove_leftovers` finds it.
+    """
+    with _held(folder, lambda path: path.mkdir(0o700)) as aside:
+        yield aside
+
+
+@contextlib.contextmanager
+def _held(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A temporary name that others leave alone while this process lives; removed at the end.
+
+    The first time in a folder, what killed processes left there is removed.
+    """
+    if folder not in _LOOKED:
+        _LOOKED.add(folder)
+        remove_leftovers(folder)
+    while True:
+        aside = _new_name(folder)
+        _UNFINISHED.add(aside)
+        try:
+            make(aside)
+            lock = _open(aside)
+        except FileNotFoundError:
+            # The folder is missing, or `remove_leftovers` of another process came before the lock.
+            _UNFINISHED.discard(aside)
+            if folder.is_dir():
+                continue
+            raise
+        except BaseException:
+            _UNFINISHED.discard(aside)
+            raise
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if aside.exists():
+            break
+        os.close(lock)
+        _UNFINISHED.discard(aside)
+    try:
+        yield aside
+    finally:
+        _remove(aside)
+        _UNFINISHED.discard(aside)
+        os.close(lock)
+
+
+def _new_name(folder: Path) -> Path:
+    """Random, since neither the host nor the process tells two containers apart."""
+    return folder / f".dd_jax-{secrets.token_hex(8)}.part"
+
+
+def _open(path: Path) -> int:
+    """A descriptor to lock; network file systems lock only files that are open for writing."""
+    return os.open(path, os.O_NOFOLLOW | (os.O_RDONLY if path.is_dir() else os.O_RDWR))
+
+
+def _touch(path: Path, private: bool) -> None:
+    path.touch(0o600 if private else 0o666, exist_ok=False)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether no process holds the lock; False if it cannot be told."""
+    try:
+        lock = _open(path)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a folder, as far as possible; others may be removing it too."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _flush_folder(path: Path) -> None:
@@ -119,13 +316,3 @@ def _flush_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -286,7 +286,7 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
 
 
 def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list[str]:
-    """Write run.json, run.csv and certificate.json, whole files only; returns their paths."""
+    """Write run.json, run.csv and certificate.json in one step; returns their paths."""
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, [*values["requests"][0], "rehearsal", "seed"])
     writer.writeheader()
@@ -298,4 +298,4 @@ def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> lis
         "run.csv": table.getvalue(),
         "certificate.json": certificate.to_json(),
     }
-    return files.place_texts(folder, texts)
+    return files.place_together(folder, "run", {name: texts[name].encode() for name in texts})

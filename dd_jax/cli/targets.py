@@ -115,7 +115,8 @@ def main(config: Config) -> int:
         )
     values = _values(config, answers)
     if config.save is not None:
-        files.place_texts(config.save.parent, {config.save.name: f"{json_text(values)}\n"})
+        config.save.parent.mkdir(parents=True, exist_ok=True)
+        files.place(config.save, f"{json_text(values)}\n".encode())
     if config.json:
         print_json(values)
     else:

@@ -76,9 +76,8 @@ class Results(NamedTuple):
         arrays |= {f"{name}_by_seed": values for name, values in self.by_seed.items()}
         packed = io.BytesIO()
         np.savez(packed, **arrays)
-        written = files.place_texts(folder, {"results.csv": table.getvalue()})
-        files.place(folder / "results.npz", packed.getvalue())
-        return [*written, str(folder / "results.npz")]
+        contents = {"results.csv": table.getvalue().encode(), "results.npz": packed.getvalue()}
+        return files.place_together(folder, "results", contents)
 
 
 def _column(rows: list[dict[str, Any]], name: str) -> np.ndarray:

@@ -65,7 +65,8 @@ class Folder(NamedTuple):
             raise InputError(f"{results} is a file; name a folder for the results.")
         folder = cls(results / f"{name}-{digest_of_json(identity)[:SHORT]}", identity)
         folder.path.mkdir(parents=True, exist_ok=True)
-        files.remove_leftovers(folder.path)
+        for place in (results, folder.path):
+            files.remove_leftovers(place)
         if not read_manifest(folder.path):
             folder.list_chunks()
         return folder

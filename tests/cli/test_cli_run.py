@@ -132,7 +132,7 @@ def test_the_ratio_is_the_smaller_of_two_ways_to_retrain(answer):
 def test_the_files_hold_the_same_answer(answer, folder):
     values, _, rows = answer
     names = {"certificate.json", "run.csv", "run.json"}
-    assert {path.name for path in (folder / "out").iterdir()} == names
+    assert {path.name for path in (folder / "out").glob("[a-z]*")} == names
     saved = json.loads((folder / "out" / "run.json").read_text())
     assert saved == {key: item for key, item in values.items() if key != "files"}
     assert [row["rows"] for row in rows] == ["", "3 17", "25 8"]

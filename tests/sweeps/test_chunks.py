@@ -4,9 +4,6 @@ import errno
 import io
 import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -198,18 +195,6 @@ def test_a_chunk_of_another_place_stream_or_length_is_made_again(
     assert name in caplog.text
     np.testing.assert_array_equal(found["a"], unbroken[1]["a"])
     assert contents(tmp_path) == contents(unbroken[0])
-
-
-def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
-    folder = Folder.open(tmp_path, "x", {})
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    host = socket.gethostname()
-    names = (f".{host}.{dead.pid}.0.part", f".{host}.{os.getpid()}.99.part", ".elsewhere.1.0.part")
-    for name in names:
-        (folder.path / name).write_bytes(b"half")
-    Folder.open(tmp_path, "x", {})
-    assert [(folder.path / name).exists() for name in names] == [False, True, True]
 
 
 def test_a_file_is_flushed_aside_and_renamed(tmp_path, monkeypatch):

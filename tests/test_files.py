@@ -1,0 +1,143 @@
+"""Files that appear whole, groups of files that change at once, and what killed writers leave."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import file_writers
+import pytest
+from file_writers import NAMES, contents
+from problems import soak
+
+from dd_jax import files
+from dd_jax.sweeps.store import Folder
+
+
+def writing_of(found: dict[str, bytes]) -> str:
+    """Which writing a group is of; fails if it is of two, or not whole."""
+    (writing,) = {content.split()[0].decode() for content in found.values()}
+    assert found == contents(writing)
+    return writing
+
+
+def writer(*arguments: object) -> subprocess.Popen:
+    """A process of `file_writers` that has begun."""
+    command = [sys.executable, file_writers.__file__, *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+    return process
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+def hidden(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name.startswith(".")}
+
+
+def test_a_group_is_plain_files_for_a_person(tmp_path):
+    for writing in (1, 2):
+        paths = files.place_together(tmp_path / "new", "run", contents(writing))
+        assert paths == [str(tmp_path / "new" / name) for name in NAMES]
+        assert {Path(path).name: Path(path).read_bytes() for path in paths} == contents(writing)
+        assert writing_of(files.read_together(tmp_path / "new", "run")) == str(writing)
+    assert len(hidden(tmp_path / "new")) == 2  # the link, and what it leads to
+    files.place_together(tmp_path / "new", "other", {"x": b"x"})
+    assert writing_of(files.read_together(tmp_path / "new", "run")) == "2"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_copy_of_a_group_can_be_read_and_written(tmp_path, follow):
+    files.place_together(tmp_path / "a", "run", contents("old"))
+    shutil.copytree(tmp_path / "a", tmp_path / "b", symlinks=not follow)
+    files.place_together(tmp_path / "b", "run", contents("new"))
+    assert (tmp_path / "b" / "run.json").read_bytes() == contents("new")["run.json"]
+    assert writing_of(files.read_together(tmp_path / "b", "run")) == "new"
+    assert writing_of(files.read_together(tmp_path / "a", "run")) == "old"
+
+
+def test_a_damaged_file_of_a_group_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.read_together(tmp_path, "run")
+    files.place_together(tmp_path, "run", contents("x"))
+    (tmp_path / "run.csv").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"run\.csv"):
+        files.read_together(tmp_path, "run")
+    sums = tmp_path / ".run" / files.SUMS
+    whole = sums.read_bytes()
+    sums.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=files.SUMS):
+        files.read_together(tmp_path, "run")
+    sums.write_bytes(whole)
+    (tmp_path / ".run" / "run.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"run\.csv"):
+        files.read_together(tmp_path, "run")
+
+
+def test_killed_writers_leave_the_old_group_or_the_new_one(tmp_path):
+    """Also where plain files of these names were before: never some of each."""
+    chance, seen, half = random.Random(0), set(), 0
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"plain")
+    for life in range(soak(15, 400)):
+        process = writer("group", tmp_path, life, 1_000_000)
+        time.sleep(chance.uniform(0, 0.02))
+        kill(process)
+        half += len(hidden(tmp_path)) > 2
+        if (tmp_path / ".run").exists():
+            writing = writing_of(files.read_together(tmp_path, "run"))
+            assert writing_of({name: (tmp_path / name).read_bytes() for name in NAMES}) == writing
+            seen.add(writing)
+        else:  # killed before the first writing: the certificate goes first, and nothing is mixed
+            left = [(tmp_path / name).exists() for name in NAMES]
+            assert left == sorted(left, reverse=True)
+    print(f"{half} kills left something half written; {len(seen)} different groups were read")
+    assert half
+    files.remove_leftovers(tmp_path)
+    files.place_together(tmp_path, "run", contents("last"))
+    assert len(hidden(tmp_path)) == 2
+
+
+def test_two_writers_and_a_reader_never_meet_a_mixed_group(tmp_path):
+    files.place_together(tmp_path, "run", contents("first"))
+    writers = [writer("group", tmp_path, name, soak(40, 500)) for name in "ab"]
+    seen, reads = set(), 0
+    while any(process.poll() is None for process in writers):
+        seen.add(writing_of(files.read_together(tmp_path, "run")))
+        reads += 1
+    print(f"{reads} reads, {len(seen)} different groups")
+    assert [process.returncode for process in writers] == [0, 0]
+    files.place_together(tmp_path, "run", contents("last"))
+    assert len(hidden(tmp_path)) == 2
+
+
+def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
+    """By a lock that ends with its process; in the results' root as well as below."""
+    stream = Folder.open(tmp_path, "x", {}).path
+    (stream / ".other.part").touch()  # of another program
+    process = writer("hang", tmp_path, stream)
+    for left in (3, 0):
+        Folder.open(tmp_path, "x", {})
+        assert len([*tmp_path.rglob(".dd_jax-*.part")]) == left
+        if left:
+            kill(process)
+    assert (stream / ".other.part").exists()
+
+
+def test_what_this_process_writes_can_be_removed_at_once(tmp_path):
+    def interrupted():
+        with files.whole_file(tmp_path / "a"), files.temporary_folder(tmp_path) as folder:
+            (folder / "half").touch()
+            files.remove_unfinished()
+            assert list(tmp_path.iterdir()) == []
+
+    with pytest.raises(OSError, match="while writing"):
+        interrupted()
