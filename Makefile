@@ -7,6 +7,11 @@ TARGETS := $(VENV)-targets
 TARGETS_READY := $(TARGETS)/.ready
 RESULTS ?= results
 SCALE ?= quick
+# The locks name exact versions and the digests of their files; what is not in them is refused. The
+# project itself is installed in place, and built with the setuptools of the lock.
+INSTALL := -m pip install --quiet --disable-pip-version-check
+LOCKED := $(INSTALL) --require-hashes --requirement
+IN_PLACE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report figures test soak targets test-targets check compare bench data pictures format lock clean
@@ -23,17 +28,16 @@ help:
 	@echo "make pictures draw the pictures of docs/attacks anew"
 	@echo "make data     fetch MNIST and Adult into the cache (dd-jax data lists more)"
 	@echo "make format   rewrite the sources in the project's style"
-	@echo "make lock     pin the newest versions that fit pyproject.toml"
+	@echo "make lock     pin the newest versions that fit pyproject.toml, with the digests of their files"
 	@echo "make clean    remove the environment, caches and results"
 
 setup: $(READY)
 
-# The lock names exact versions; the project itself is installed in place.
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dd_jax needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/python $(LOCKED) requirements.lock
+	$(BIN)/python $(IN_PLACE)
 	@touch $@
 
 report figures: $(READY)
@@ -59,11 +63,10 @@ bench: $(READY)
 	$(BIN)/python -m experiments bench
 
 # The compilers of accelerators slow every start of JAX, so they get an environment of their own.
-$(TARGETS_READY): requirements.lock pyproject.toml
+$(TARGETS_READY): requirements-targets.lock pyproject.toml
 	$(PYTHON) -m venv $(TARGETS)
-	$(TARGETS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(TARGETS)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint requirements.lock --editable '.[targets]'
+	$(TARGETS)/bin/python $(LOCKED) requirements-targets.lock
+	$(TARGETS)/bin/python $(IN_PLACE)
 	@touch $@
 
 targets: $(TARGETS_READY)
@@ -84,11 +87,15 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock:
-	$(PYTHON) -m venv $(VENV)-lock
-	$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
-	$(VENV)-lock/bin/python -m pip freeze --exclude dd-jax > requirements.lock
-	rm -rf $(VENV)-lock
+# One version of each package for every Python and platform, with the digests of all its files. The
+# second lock keeps the versions of the first.
+COMPILE := $(BIN)/uv pip compile --quiet pyproject.toml --universal --fork-strategy fewest \
+    --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
+
+lock: $(READY)
+	$(COMPILE) --extra dev --upgrade --output-file requirements.lock
+	cp requirements.lock requirements-targets.lock
+	$(COMPILE) --extra dev --extra targets --output-file requirements-targets.lock
 
 clean:
 	rm -rf $(VENV) $(TARGETS) $(RESULTS) build *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
