@@ -7,11 +7,12 @@ TARGETS := $(VENV)-targets
 TARGETS_READY := $(TARGETS)/.ready
 RESULTS ?= results
 SCALE ?= quick
-# The locks name exact versions and the digests of their files; what is not in them is refused. The
-# project itself is installed in place, and built with the setuptools of the lock.
-INSTALL := -m pip install --quiet --disable-pip-version-check
-LOCKED := $(INSTALL) --require-hashes --requirement
-IN_PLACE := $(INSTALL) --no-deps --no-build-isolation --editable .
+# The locks name every package with its version and the digests of its files: nothing else is
+# installed, and what is missing is found at the end. The project itself is installed in place, and
+# built with the setuptools of the lock.
+PIP := -m pip --quiet --disable-pip-version-check
+LOCKED := $(PIP) install --no-deps --require-hashes --requirement
+IN_PLACE := $(PIP) install --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report figures test soak targets test-targets check compare bench data pictures format lock clean
@@ -38,6 +39,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(LOCKED) requirements.lock
 	$(BIN)/python $(IN_PLACE)
+	$(BIN)/python $(PIP) check
 	@touch $@
 
 report figures: $(READY)
@@ -67,6 +69,7 @@ $(TARGETS_READY): requirements-targets.lock pyproject.toml
 	$(PYTHON) -m venv $(TARGETS)
 	$(TARGETS)/bin/python $(LOCKED) requirements-targets.lock
 	$(TARGETS)/bin/python $(IN_PLACE)
+	$(TARGETS)/bin/python $(PIP) check
 	@touch $@
 
 targets: $(TARGETS_READY)
