@@ -5,7 +5,6 @@ the number of served requests, the plan, and the history of edits and observatio
 the records of edits are left out: they would be copies of deleted data.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dd_jax import files
+from dd_jax import files, sealed
 from dd_jax.databases import expand
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -22,7 +21,8 @@ from dd_jax.noisy_gd import AtBatch
 from dd_jax.plans import Plan
 from dd_jax.types import CuratorState, Edit, Labelled, Transcript, num_records
 
-FORMAT = 1
+KIND = "curator"
+FORMAT = 2
 # What is kept of a transcript, besides the rows of its edits and which of them changed nothing.
 _HISTORY = (
     "observed",
@@ -78,16 +78,17 @@ def save(
         arrays[f"history/{place}/index"] = np.asarray(transcript.edits.index)
         arrays |= _numbered(f"history/{place}/unchanged", transcript.unchanged)
     about = {
+        "kind": KIND,
         "format": FORMAT,
         "plan": plan.to_json(),
         "labelled": isinstance(database, Labelled),
         "served": int(state.served),
         "transcripts": len(transcripts),
     }
-    arrays["about"] = np.asarray(json.dumps(about))
+    content = sealed.pack_arrays(about, arrays)
     try:
         with files.whole_file(Path(path), private=True) as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            file.write(content)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from None
 
@@ -103,9 +104,8 @@ def load(
         InputError: the file does not exist or is damaged.
         CertificateRefused: the file's plan is not for this problem.
     """
-    arrays = _read(Path(path))
+    about, arrays = _read(Path(path))
     try:
-        about = json.loads(str(arrays["about"]))
         if about["format"] != FORMAT:
             raise InputError(
                 f"{path} has format {about['format']}, but this version reads {FORMAT}; load it "
@@ -171,10 +171,12 @@ def _transcript(arrays: dict[str, np.ndarray], name: str, structure) -> Transcri
     return Transcript(releases=None, edits=edits, unchanged=unchanged, **history)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
-        return files.read_arrays(path)
+        return sealed.read_arrays(path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give the file that dd.save wrote.") from None
-    except (OSError, ValueError):
-        raise InputError(f"{path} is not a whole file of dd.save; restore it.") from None
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}; restore it, or learn again.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name another.") from None

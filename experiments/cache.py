@@ -6,7 +6,6 @@ generator, device, numerics and sources. A killed report goes on where it stoppe
 
 import ast
 import hashlib
-import io
 import json
 import os
 import platform
@@ -21,7 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import files, sweeps
+from dd_jax import files, sealed, sweeps
 from dd_jax.ensemble import DEFAULT_CHUNK
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +28,7 @@ PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "flax",
 PRECISION = ("jax_enable_x64", "jax_default_matmul_precision")
 # These decide how a figure looks and where it is shown, never its numbers.
 LOOKS = ("experiments", "experiments.figures", "experiments.page")
-ABOUT = "__about__"
+KIND = "figure"
 # A database with at least this many numbers is worth the time of optimised compilation.
 LARGE = 200_000
 
@@ -126,29 +125,28 @@ class Saved(NamedTuple):
 
 
 def write(path: Path, saved: Saved) -> None:
-    """Put the arrays and what decided them into one NPZ file.
+    """Put the arrays and what decided them into one NPZ file, which ends in its digest.
 
     Raises:
-        TypeError: an array of Python objects, which only a pickle can store.
+        ValueError: an array of Python objects, which only a pickle can store.
     """
-    objects = [name for name, array in saved.arrays.items() if array.dtype.hasobject]
-    if objects:
-        raise TypeError(f"the array {objects[0]!r} holds Python objects; give numbers or text.")
-    about = json.dumps(saved._replace(arrays={})._asdict(), sort_keys=True)
-    buffer = io.BytesIO()
-    named: Any = {ABOUT: np.array(about), **saved.arrays}
-    np.savez_compressed(buffer, **named)
-    files.place(path, buffer.getvalue())
+    about = {"kind": KIND, **saved._replace(arrays={})._asdict()}
+    files.place(path, sealed.pack_arrays(about, saved.arrays, compressed=True))
 
 
 def read(path: Path) -> Saved | None:
-    """What the file holds; None if it is missing or cannot be read."""
+    """What the file holds; None if it is missing.
+
+    Raises:
+        ValueError: it is damaged; the text says how, in a few words.
+    """
     try:
-        arrays = files.read_arrays(path)
-        about: Mapping[str, Any] = json.loads(str(arrays.pop(ABOUT)))
+        about, arrays = sealed.read_arrays(path)
         return Saved(arrays, about["identity"], about["seconds"], about["revision"])
-    except (OSError, ValueError, KeyError):
+    except FileNotFoundError:
         return None
+    except KeyError:
+        raise ValueError("it holds something else") from None
 
 
 # --- what decides the numbers ---------------------------------------------------------------------

@@ -13,15 +13,17 @@ from typing import Any, Literal, NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dd_jax import files
+from dd_jax import files, sealed
 from dd_jax.cli import style
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
 from experiments import cache, figures, page
 
 PAGE = "report.html"
+LIST = f"{PAGE}{sealed.LIST}"
 Scale = Literal["quick", "full"]
 Say = Callable[["Schedule", str], None]
+Place = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Job(NamedTuple):
 
     Attributes:
         saved: arrays that may be drawn as they are, or None.
+        damage: why the file of arrays cannot be used, or None.
         expected: seconds that an earlier run took, or None.
     """
 
@@ -53,6 +56,7 @@ class Job(NamedTuple):
     config: Any
     identity: dict[str, Any]
     saved: cache.Saved | None
+    damage: str | None
     expected: float | None
 
 
@@ -76,7 +80,8 @@ def write_report(options: Options, say: Say) -> Report:
 
     Arrays are saved with everything that decided them. If nothing of that has changed, they are
     not computed again, so a killed report goes on where it stopped. A figure that cannot be made
-    becomes a card on the page that says why.
+    becomes a card on the page that says why. The digests of all other files are written with the
+    page; while they are not, nothing says that these files are whole.
 
     Raises:
         InputError: a name that is not a figure.
@@ -85,15 +90,31 @@ def write_report(options: Options, say: Say) -> Report:
     options.results.mkdir(parents=True, exist_ok=True)
     jobs = {name: _attempt(_prepare, name, options) for name in names}
     schedule = Schedule({name: _expected(job) for name, job in jobs.items()})
-    made = []
+    made, digests = [], _taken_list(options.results / LIST)
+
+    def place(file: str, content: bytes) -> None:
+        digests[file] = sealed.digest(content)
+        files.place(options.results / file, content)
+
     for name, job in jobs.items():
-        made.append(_make(name, job, options, lambda text: say(schedule, text)))
+        made.append(_make(name, job, options, place, lambda text: say(schedule, text)))
         schedule.finish(name)
     say(schedule, "writing the page")
     claims = page.claims(made)
     text = page.render(made, claims, options.scale)
-    files.place(options.results / PAGE, text.encode())
+    place(PAGE, text.encode())
+    files.place(options.results / LIST, sealed.pack_list(digests))
     return Report(options.results / PAGE, tuple(made), claims)
+
+
+def _taken_list(path: Path) -> dict[str, str]:
+    """The digests of an earlier report, whose list is removed: files are about to change."""
+    try:
+        found = sealed.unpack_list(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        found = {}
+    path.unlink(missing_ok=True)
+    return found
 
 
 def _attempt(fn: Callable, *args) -> Any:
@@ -108,9 +129,13 @@ def _prepare(name: str, options: Options) -> Job:
     module = figures.load(name)
     config = module.FULL if options.scale == "full" else module.Config()
     identity = cache.identity(Path(str(module.__file__)), config)
-    found = cache.read(_arrays_file(name, options))
+    damage = None
+    try:
+        found = cache.read(_arrays_file(name, options))
+    except ValueError as error:
+        found, damage = None, str(error)
     fits = found is not None and found.identity == identity and not options.recompute
-    return Job(module, config, identity, found if fits else None, found and found.seconds)
+    return Job(module, config, identity, found if fits else None, damage, found and found.seconds)
 
 
 def _arrays_file(name: str, options: Options) -> Path:
@@ -123,12 +148,14 @@ def _expected(job: Job | Exception) -> float | None:
     return job.expected
 
 
-def _make(name: str, job: Job | Exception, options: Options, say: Callable) -> page.Made:
+def _make(
+    name: str, job: Job | Exception, options: Options, place: Place, say: Callable
+) -> page.Made:
     """The figure with its files; a card where it cannot be made."""
     try:
         if isinstance(job, Exception):
             raise job
-        return _draw(name, job, options, lambda text: say(f"{name}: {text}"))
+        return _draw(name, job, options, place, lambda text: say(f"{name}: {text}"))
     except MissingData as error:
         say(f"{name}: left out, {error}")
         return page.Made(
@@ -146,8 +173,12 @@ def _title(name: str, job: Job | Exception) -> str:
     return name if isinstance(job, Exception) else job.module.TITLE
 
 
-def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> page.Made:
+def _draw(
+    name: str, job: Job, options: Options, place: Place, say: Callable[[str], None]
+) -> page.Made:
     module, config = job.module, job.config
+    if job.damage is not None:
+        say(f"{_arrays_file(name, options)} is damaged and made again: {job.damage}")
     if job.saved is not None:
         say("drawn from the saved arrays, nothing has changed")
     kept = job.saved or _compute(name, job, options, say)
@@ -157,11 +188,11 @@ def _draw(name: str, job: Job, options: Options, say: Callable[[str], None]) -> 
     content |= {suffix: style.drawn(figure, suffix) for suffix in ("pdf", "svg", "png")}
     for suffix, written in content.items():
         named[suffix.upper()] = f"{name}.{suffix}"
-        files.place(options.results / f"{name}.{suffix}", written)
+        place(named[suffix.upper()], written)
     tables = tuple(module.tables(config, kept.arrays))
     for number, table in enumerate(tables, 1):
         named[f"Table {number}"] = f"{name}-table-{number}.csv"
-        files.place(options.results / named[f"Table {number}"], _table_csv(table).encode())
+        place(named[f"Table {number}"], _table_csv(table).encode())
     return page.Made(
         name,
         module.TITLE,

@@ -10,6 +10,7 @@ import pytest
 from problems import signed, soak
 
 import dd_jax as dd
+from dd_jax import sealed
 from dd_jax.noisy_gd import mechanism
 
 LOSS = dd.losses.logistic()
@@ -102,16 +103,25 @@ def test_damaged_and_missing_files_are_refused(served, tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(dd.InputError):
             dd.load(path, PROBLEM)
+    for place in rng.integers(0, len(whole), soak(10, 500)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << rng.integers(8)
+        path.write_bytes(flipped)
+        with pytest.raises(dd.InputError, match="damaged"):
+            dd.load(path, PROBLEM)
     path.write_bytes(whole)
-    stored = dict(np.load(path))
+    about, stored = sealed.read_arrays(path)
+    np.savez(path, **stored)  # sound checksums, and no digest
+    with pytest.raises(dd.InputError, match="digest"):
+        dd.load(path, PROBLEM)
     short = {"history/0/observed": stored["history/0/observed"][:1]}
     rows = {f"database/{leaf}": stored[f"database/{leaf}"][:-1] for leaf in (0, 1)}
     doubles = {"params/0": stored["params/0"].astype(np.float64)}
     for damage in (short, rows, doubles):
-        np.savez(path, **(stored | damage))
+        path.write_bytes(sealed.pack_arrays(about, stored | damage))
         with pytest.raises(dd.InputError):
             dd.load(path, PROBLEM)
-    np.savez(path, about=np.asarray("[]"))
+    path.write_bytes(sealed.pack_arrays({"kind": "another"}, {}))
     with pytest.raises(dd.InputError):
         dd.load(path, PROBLEM)
     with pytest.raises(dd.InputError, match="folder"):

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import importlib
+import json
 import math
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from dd_jax import checks, files
+from dd_jax import checks, files, sealed
 from dd_jax.cli import compile_cache, options
 from dd_jax.cli.options import Switch
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
@@ -116,7 +117,7 @@ def main(config: Config) -> int:
     values = _values(config, answers)
     if config.save is not None:
         config.save.parent.mkdir(parents=True, exist_ok=True)
-        files.place(config.save, f"{json_text(values)}\n".encode())
+        files.place(config.save, sealed.pack_json(json.loads(json_text(values))))
     if config.json:
         print_json(values)
     else:

@@ -3,13 +3,12 @@
 A folder holds one stream of chunks and is named by the digest of everything that determines its
 numbers. Chunk k is a file that states its number and its stream. It is written under a temporary
 name and then renamed, so that two processes on one folder write the same files. The manifest lists
-the identity, the chunks' digests, and the revisions of the source under which they were written;
-revisions are information only, because the identity contains the program itself. This module never
-loads JAX.
+the identity, the chunks' digests, and the revisions of the source under which they were written,
+and ends in its own digest; revisions are information only, because the identity contains the
+program itself. This module never loads JAX.
 """
 
 import functools
-import hashlib
 import io
 import json
 import logging
@@ -21,18 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dd_jax import files
+from dd_jax import files, sealed
 from dd_jax.errors import InputError
+from dd_jax.sealed import digest
 
 MANIFEST = "manifest.json"
 # Hexadecimal digits of the digest in a folder's name.
 SHORT = 16
+CHUNK = re.compile(r"[0-9]{6,}-[0-9a-f]{64}\.npz")
 _LOG = logging.getLogger(__name__)
-
-
-def digest(content: bytes) -> str:
-    """SHA-256 in hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def digest_of_json(value: Any) -> str:
@@ -120,8 +116,7 @@ class Folder(NamedTuple):
                 chunks[_number_in(path)] = _digest_in(path)
         revisions = {*read_manifest(self.path).get("revisions", []), revision()}
         listed = self.identity | {"chunks": chunks, "revisions": sorted(revisions, key=str)}
-        text = f"{json.dumps(listed, sort_keys=True, indent=1)}\n"
-        files.place(self.path / MANIFEST, text.encode())
+        files.place(self.path / MANIFEST, sealed.pack_json(listed))
 
     def verify(self) -> list[str]:
         """Names of the chunks that the manifest lists and that `read` would refuse."""
@@ -130,8 +125,9 @@ class Folder(NamedTuple):
         return [name for name in names if self._leaves(self.path / name) is None]
 
     def _files(self, index: int | None = None) -> list[Path]:
-        prefix = "[0-9]*" if index is None else f"{index:06d}"
-        return sorted(self.path.glob(f"{prefix}-*.npz"))
+        prefix = "*" if index is None else f"{index:06d}"
+        found = self.path.glob(f"{prefix}-*.npz")
+        return sorted(path for path in found if CHUNK.fullmatch(path.name))
 
 
 def verify(results: Path) -> list[str]:
@@ -157,14 +153,14 @@ def verify(results: Path) -> list[str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A folder's manifest; empty if it is missing or cannot be read."""
+    """A folder's manifest; empty if it is missing or damaged."""
     path = folder / MANIFEST
     try:
-        return json.loads(path.read_bytes())
+        return sealed.unpack_json(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except ValueError:
-        _LOG.warning("%s is damaged; it is written again", path)
+    except ValueError as error:
+        _LOG.warning("%s is written again: %s", path, error)
         return {}
 
 

@@ -342,11 +342,8 @@ def write(
     contents = {"csv": table.encode(), "json": f"{json_text(values)}\n".encode()}
     contents |= {suffix: style.drawn(figure, suffix) for suffix in ("svg", "pdf", "png")}
     style.plt.close(figure)
-    results.mkdir(parents=True, exist_ok=True)
-    targets = {results / f"{name}.{suffix}": content for suffix, content in contents.items()}
-    for target, content in targets.items():
-        files.place(target, content)
-    return [str(target) for target in targets]
+    named = {f"{name}.{suffix}": content for suffix, content in contents.items()}
+    return files.place_together(results, name, named)
 
 
 # --- the figure -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ targets.json beside this file because a report is made without the compilers of 
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from dd_jax import sealed
 from dd_jax.cli import style
 from experiments.cache import Runner
 from experiments.page import Table
@@ -73,7 +73,7 @@ def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
 
 def _read() -> tuple[list[dict[str, Any]], int]:
     """(the answers of machines that fit, steps of one interaction)."""
-    values = json.loads(FILE.read_text(encoding="utf-8"))
+    values = sealed.unpack_json(FILE.read_bytes())
     asked = values["workload"]
     steps = asked["learn_steps"] + asked["requests"] * asked["delete_steps"]
     return [one for one in values["answers"] if one["fits"]], steps
@@ -111,7 +111,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:
     """Every machine with its numbers, and what they were asked for."""
-    values = json.loads(FILE.read_text(encoding="utf-8"))
+    values = sealed.unpack_json(FILE.read_bytes())
     answers, _ = _read()
     rows = [
         {

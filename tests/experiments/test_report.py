@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dd_jax as dd
+from dd_jax import sealed
 from experiments import cache, page, report
 from experiments.page import Table
 
@@ -31,7 +32,7 @@ def test_what_is_saved_is_drawn_and_not_computed_again(monkeypatch, tmp_path):
     status, first = written()
     assert status == "computed"
     suffixes = (".csv", ".pdf", ".svg", ".png", "-quick.npz", "-table-1.csv")
-    assert set(first) == {"report.html", *(f"one{suffix}" for suffix in suffixes)}
+    assert set(first) == {"report.html", report.LIST, *(f"one{suffix}" for suffix in suffixes)}
     assert first["one-table-1.csv"] == b"points\n4\n"
     assert written() == ("saved", first)
     assert len(figure.calls) == 1
@@ -77,10 +78,44 @@ def test_a_damaged_file_is_computed_again(monkeypatch, tmp_path):
     fake.install(monkeypatch, fake.figure("one"))
     fake.write(tmp_path)
     file = tmp_path / "one-quick.npz"
-    for content in (file.read_bytes()[:-40], b"", b"PK no archive"):
+    whole, said = file.read_bytes(), []
+    for content in (whole[:-40], b"", b"PK no archive", whole[:-80], whole[:-1] + b"g"):
         file.write_bytes(content)
-        assert cache.read(file) is None
+        with pytest.raises(ValueError, match="digest"):
+            cache.read(file)
+    assert statuses(fake.write(tmp_path, said=said)) == {"one": "computed"}
+    assert any(file.name in text and "damaged" in text for text in said)
+    assert cache.read(file) is not None
+
+
+def test_edited_arrays_with_sound_checksums_are_not_drawn(monkeypatch, tmp_path):
+    """Another writer of NPZ files keeps every checksum of the archive right, but no digest."""
+    fake.install(monkeypatch, fake.figure("one"))
+    fake.write(tmp_path)
+    file = tmp_path / "one-quick.npz"
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    np.savez_compressed(file, **(arrays | {"value": arrays["value"] + 1}))
     assert statuses(fake.write(tmp_path)) == {"one": "computed"}
+    np.testing.assert_array_equal(np.load(file)["value"], arrays["value"])
+
+
+def test_the_list_has_the_digests_of_every_file_but_the_arrays(monkeypatch, tmp_path):
+    fake.install(monkeypatch, fake.figure("one"), fake.figure("two"))
+    fake.write(tmp_path)
+    listed = sealed.unpack_list((tmp_path / report.LIST).read_bytes())
+    arrays = {"one-quick.npz", "two-quick.npz", report.LIST}
+    assert set(listed) | arrays == {path.name for path in tmp_path.iterdir() if path.is_file()}
+    for name, digest in listed.items():
+        assert sealed.digest((tmp_path / name).read_bytes()) == digest
+    # A report of one figure keeps the lines of the other; a killed one leaves no list.
+    fake.write(tmp_path, names=("one",))
+    assert set(sealed.unpack_list((tmp_path / report.LIST).read_bytes())) == set(listed)
+    figure = fake.figure("one", compute=fake.raising(KeyboardInterrupt()))
+    fake.install(monkeypatch, figure)
+    with pytest.raises(KeyboardInterrupt):
+        fake.write(tmp_path, recompute=True)
+    assert not (tmp_path / report.LIST).exists()
 
 
 def test_a_killed_report_goes_on_where_it_stopped(monkeypatch, tmp_path):
@@ -107,7 +142,7 @@ def test_saved_arrays_come_back_as_they_were(tmp_path):
         assert found.arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(found.arrays[name], array)
     assert found[1:] == given[1:]
-    with pytest.raises(TypeError, match="objects"):
+    with pytest.raises(ValueError, match="Object"):
         cache.write(tmp_path / "b.npz", given._replace(arrays={"a": np.array([None])}))
     assert not (tmp_path / "b.npz").exists()
 

@@ -236,7 +236,8 @@ def test_a_damaged_or_altered_manifest_is_found_and_written_again(unbroken, tmp_
     path = the_folder(tmp_path).path / store.MANIFEST
     text = path.read_text()
     name = f"{path.parent.name}/{store.MANIFEST}"
-    for other in (text[: len(text) // 2], text.replace('"n": 1', '"n": 2')):
+    changed = (text[: len(text) // 2], text.replace('"n": 1', '"n": 2'), text + " ", "null", "[]")
+    for other in changed:
         path.write_text(other)
         assert store.verify(tmp_path) == [name]
         sweeps.over_seeds(stream(tmp_path), draw, KEY, 11, SCALE)
