@@ -136,10 +136,13 @@ CatalogueLoss = Literal[
     "squared",
     "linear",
     "softmax",
+    "one_vs_rest",
     "tanh_margin",
     "bounded_network",
 ]
 CATALOGUE: tuple[CatalogueLoss, ...] = get_args(CatalogueLoss)
+# Losses of records whose label is the number of a class, not a sign.
+OF_CLASSES: tuple[CatalogueLoss, ...] = ("softmax", "one_vs_rest")
 
 
 def logistic(*, feature_norm: float = 1.0, intercept: bool = False) -> LossConstants:
@@ -209,6 +212,28 @@ def softmax(
         single_index=False,
         lipschitz=math.sqrt(2) * radius,
         smoothness=radius**2 / 2,
+        domain=describe_domain(feature_norm, 0, num_classes - 1),
+        established="proved",
+    )
+
+
+def one_vs_rest(
+    *, num_classes: int, feature_norm: float = 1.0, intercept: bool = False
+) -> LossConstants:
+    """Sum of C logistic losses, one class against the rest each: L = √C·R, β = R²/4, convex.
+
+    The gradient is a ⊗ s with |s_c| ≤ 1 for every class; the Hessian has one block for each class,
+    at most R²/4. So a certificate is about all C models together: its divergences are C times those
+    of one of them.
+    """
+    checks.whole("num_classes", num_classes, least=2)
+    radius = _radius(feature_norm, intercept)
+    return LossConstants(
+        name="one versus rest",
+        convex=True,
+        single_index=False,
+        lipschitz=math.sqrt(num_classes) * radius,
+        smoothness=radius**2 / 4,
         domain=describe_domain(feature_norm, 0, num_classes - 1),
         established="proved",
     )

@@ -418,8 +418,19 @@ def judge_stream(
 
 @products.full
 def accuracy(models: Any, held_out: Labelled) -> Any:
-    """Share of records, labelled ±1, that each linear model gets right.
+    """Share of records that each linear model gets right; see `correct`."""
+    return correct(models, held_out).mean(axis=-1)
 
-    A score of 0 counts as wrong. NumPy arrays give a NumPy result, JAX arrays a JAX result.
+
+@products.full
+def correct(models: Any, held_out: Labelled) -> Any:
+    """Which records each linear model gets right: the sign, or the class of the largest score.
+
+    Labels of an integer type are numbers of classes, and models have shape (…, d, C); other labels
+    are ±1, and models have shape (…, d). A score of 0 counts as wrong for a sign. NumPy arrays give
+    a NumPy result, JAX arrays a JAX result.
     """
-    return (models @ held_out.features.T * held_out.label > 0).mean(axis=-1)
+    features, label = held_out
+    if jnp.issubdtype(label.dtype, jnp.integer):
+        return (features @ models).argmax(axis=-1) == label
+    return models @ features.T * label > 0

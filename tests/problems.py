@@ -63,6 +63,8 @@ CATALOGUE = {
     "squared-intercept": Case(dd.losses.squared(intercept=True), _signed(1.0)),
     "softmax": Case(dd.losses.softmax(num_classes=4, feature_norm=2.0), _classes(2.0, 4)),
     "softmax-intercept": Case(dd.losses.softmax(num_classes=3, intercept=True), _classes(1.0, 3)),
+    "one-vs-rest": Case(dd.losses.one_vs_rest(num_classes=3, feature_norm=2.0), _classes(2.0, 3)),
+    "rest-intercept": Case(dd.losses.one_vs_rest(num_classes=3, intercept=True), _classes(1.0, 3)),
     "tanh-margin": Case(dd.losses.tanh_margin(feature_norm=2.0), _signed(2.0)),
     "tanh-intercept": Case(dd.losses.tanh_margin(intercept=True), _signed(1.0)),
     "network": Case(

@@ -1,4 +1,5 @@
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -80,9 +81,20 @@ def test_declared_constants_hold(x64, name):
         assert abs(value).max() <= constants.bound * SLACK
 
 
-# Scores along which each constant is approached: a confident wrong class (L), a tie of two (β).
+# Scores along which each constant is approached: a confident wrong class (L), a tie of two (β), and
+# for one versus rest every wrong class (L), whatever the record's own class.
 SOFTMAX_DIRECTIONS = [[1.0, -1.0, 0.0, 0.0], [0.0, 1.0, -1.0, 0.0], [1.0, 1.0, -1.0, -1.0]]
-TIGHT = ["logistic", "huber", "smoothed-hinge", "linear", "squared", "softmax", "tanh-margin"]
+REST_DIRECTIONS = list(itertools.product([-1.0, 1.0], repeat=3))
+TIGHT = [
+    "logistic",
+    "huber",
+    "smoothed-hinge",
+    "linear",
+    "squared",
+    "softmax",
+    "one-vs-rest",
+    "tanh-margin",
+]
 
 
 @pytest.mark.parametrize("name", TIGHT)
@@ -94,7 +106,8 @@ def test_constants_are_tight(x64, name):
     features = record.features if isinstance(record, dd.Labelled) else record
     directions = [features]
     if params.ndim == 2:
-        directions = [features[:, None] * jnp.array(scores) for scores in SOFTMAX_DIRECTIONS]
+        chosen = SOFTMAX_DIRECTIONS if name == "softmax" else REST_DIRECTIONS
+        directions = [features[:, None] * jnp.array(scores) for scores in chosen]
     sizes = jnp.linspace(-20, 20, 801)
     norms, curvatures = [], []
     for direction in directions:
@@ -148,7 +161,7 @@ def test_null_record_has_zero_gradient_everywhere_and_is_admissible(name):
 
 def test_losses_without_a_null_record_say_so():
     without = set(CATALOGUE) - set(WITH_NULL)
-    assert without == {"huber-intercept", "squared-intercept", "softmax-intercept"}
+    assert without == {f"{name}-intercept" for name in ("huber", "squared", "softmax", "rest")}
     with pytest.raises(dd.InputError, match="null record"):
         dd.deletion(dd.losses.huber(intercept=True), signed(4, 2), [0])
 

@@ -1,6 +1,5 @@
-"""A user's own file: what is read, and that every defect is named where it is."""
+"""A user's own file as a task: its classes, its split, and which record a row became."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,9 @@ import pytest
 from scipy import stats
 
 from dd_jax.data import own_file
-from dd_jax.data.own_file import CAVEAT, Bounds, load_file, read_csv, read_npz, read_ranges, scale
+from dd_jax.data.encoding import Bounds
+from dd_jax.data.own_file import load_file
+from dd_jax.data.tables import read_csv
 from dd_jax.errors import InputError
 
 GOOD = "a,b,y\n" + "".join(f"{i},{i % 3},{'yes' if i % 2 else 'no'}\n" for i in range(8))
@@ -22,232 +23,6 @@ def write(tmp_path):
         return path
 
     return make
-
-
-# --- CSV ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a,b,y\n1,2,yes\n-3,4e1,no\n",
-        "\ufeffa;b;y\r\n1;2;yes\r\n-3;40;no\r\n",
-        'a\tb\ty\n1\t"2"\t"yes"\n\n -3 \t40\t no \n\n',
-        '"a"|"b"|y\n1|2|yes\n-3|4_0|no',
-    ],
-    ids=["commas", "semicolons, byte order mark, CRLF", "tabs, quotes, empty lines", "bars, 4_0"],
-)
-def test_a_table_is_read_whatever_its_dialect(write, text):
-    table = read_csv(write(text), label="y")
-    assert table.columns == ("a", "b")
-    np.testing.assert_array_equal(table.features, [[1, 2], [-3, 40]])
-    assert table.label.tolist() == ["yes", "no"]
-
-
-def test_columns_are_dropped_and_delimiters_named(write):
-    path = write("id,# a,'y,z'\nx1,1,0\nx2,5,1\n".replace("'", '"'))
-    table = read_csv(path, label="y,z", drop=("id",))
-    assert table.columns == ("# a",)
-    assert table.features.tolist() == [[1], [5]]
-    odd = read_csv(write("a:y\n1:0\n2:1\n"), label="y", delimiter=":")
-    assert odd.features.tolist() == [[1], [2]]
-    unnamed = read_csv(write(",a,y\n0,1,0\n1,2,1\n"), label="y", drop=("",))
-    assert unnamed.columns == ("a",)
-
-
-# Every defect, and a word of the message that names it or says where it is.
-DEFECTS = [
-    ("", "empty"),
-    ("\na,y\n1,0\n", "empty line"),
-    ("a,y\n", "records"),
-    ("a,y\n\n\n", "records"),
-    (b"a,y\n\xff\xfe,0\n", "UTF-8"),
-    (b"\x80\x04\x95pickle\n", "UTF-8"),
-    ("a,b\n1,2\n", "'a', 'b'"),
-    ("a,Y\n1,2\n", "mean 'Y'"),
-    ("1,2\n3,4\n", "header"),
-    ("a:y\n1:0\n", "delimiter"),
-    ("a,a,y\n1,2,0\n", "'a'"),
-    (",a,y\n0,1,0\n", "column 1"),
-    ("y\n0\n1\n", "'y'"),
-    ("a,b,y\n1,2,0\n3,4\n", r"row 1 \(line 3\)"),
-    ("a,b,y\n1,2,0\n\n3,4,1,5\n", r"row 1 \(line 4\)"),
-    ("a,y\n1,0,9\n2,1,9\n", r"row 0 \(line 2\)"),
-    ("a,b,y\n1,,0\n2,3,1\nNA,?,1\n", r"3 missing .*row 0 \(line 2\), column 'b'"),
-    ("a,y\n1,0\nnan,1\n", r"missing .*row 1 \(line 3\), column 'a'"),
-    ("a,y\n1,0\n<NA>,1\n", "missing"),
-    ("a,y\n1,0\n2,\n", r"missing .*row 1 \(line 3\), label 'y'"),
-    ("a,y\n1,0\n-inf,1\n", r"infinite .*row 1 \(line 3\), column 'a'"),
-    ("city,a,y\nBern,1,0\nRome,,1\n", r"row 0 \(line 2\) holds 'Bern'"),
-    ("c,a b,y\n1,2,0\nx,z,1\n", "drop c 'a b'"),
-    ("a;y\n1,5;0\n2,5;1\n", "decimal point"),
-    ("a,y\n" + '"' + "x" * 140_000 + '",0\n', "CSV"),
-    ('a,b,y\n1,2,0\n1,"2,0\n3,4,1\n', "quotation mark"),
-]
-
-
-@pytest.mark.parametrize(("text", "word"), DEFECTS)
-def test_every_defect_of_a_csv_file_is_named(write, text, word):
-    with pytest.raises(InputError, match=word) as error:
-        read_csv(write(text), label="y")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"label": "incom"}, "mean 'income'"),
-        ({"label": "y", "drop": ("incomes",)}, "mean 'income'"),
-        ({"label": "y", "drop": ("y",)}, "label"),
-        ({"label": "y", "delimiter": "||"}, "delimiter"),
-    ],
-)
-def test_names_that_are_wrong_are_refused_with_the_nearest(write, options, word):
-    with pytest.raises(InputError, match=word):
-        read_csv(write("income,y\n1,0\n"), **options)
-
-
-# --- NPZ ------------------------------------------------------------------------------------------
-
-
-def test_an_npz_file_is_read_by_its_arrays_names(tmp_path):
-    path = tmp_path / "my.npz"
-    np.savez(
-        path, features=np.eye(4, 2, dtype=np.int8), label=[True, False, True, False], x=[[2.0]]
-    )
-    table = read_npz(path)
-    assert table.columns == ("features[:, 0]", "features[:, 1]")
-    assert table.features.dtype == np.float64
-    assert table.label.tolist() == ["True", "False", "True", "False"]
-    with pytest.raises(InputError, match="mean 'label'"):
-        read_npz(path, label="labels")
-    with pytest.raises(InputError, match="1 records"):
-        read_npz(path, features="x")
-
-
-@pytest.mark.parametrize(
-    ("features", "label", "word"),
-    [
-        (np.array([[1, "a"]], object), [0], "objects"),
-        ([[1.0]], np.array([{}], object), "objects"),
-        ([1.0, 2.0], [0, 1], r"shape \(2,\)"),
-        (np.zeros((0, 3)), np.zeros(0), r"shape \(0, 3\)"),
-        ([["a"], ["b"]], [0, 1], "dtype <U1"),
-        ([[1j], [2j]], [0, 1], "dtype complex128"),
-        (np.array([[1], [2]], "m8[s]"), [0, 1], "dtype timedelta64"),
-        ([[1.0, 2.0], [3.0, np.nan]], [0, 1], "row 1, column 1"),
-        ([[1.0], [2.0]], [0, np.nan], "row 1"),
-        ([[1.0]] * 4, ["b", "", "b", ""], "row 1"),
-        ([[1.0], [2.0]], ["1", "NaN"], "row 1"),
-    ],
-)
-def test_every_defect_of_an_npz_file_is_named(tmp_path, features, label, word):
-    path = tmp_path / "my.npz"
-    np.savez(path, features=features, label=label)
-    with pytest.raises(InputError, match=word):
-        read_npz(path)
-
-
-def test_what_only_looks_like_an_npz_file_is_refused(tmp_path):
-    path = tmp_path / "my.npz"
-    np.savez(path, features=np.arange(900.0).reshape(30, 30), label=np.zeros(30))
-    misspelt = path.read_bytes().replace(b"descr", b"dexcr")
-    with path.open("wb") as file:
-        np.save(file, np.eye(2))
-    one_array = path.read_bytes()
-    for content in (b"", b"PK\x03\x04 cut", b"a,y\n1,0\n", b"\x80\x04\x95.", misspelt, one_array):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match="NPZ"):
-            read_npz(path)
-
-
-# --- scaling --------------------------------------------------------------------------------------
-
-COLUMNS = ("a", "b")
-VALUES = np.array([[0.0, -4.0], [3.0, 4.0], [1.0, 0.0]])
-ALL = np.ones(3, bool)
-
-
-def test_declared_bounds_map_rows_into_the_unit_ball_by_a_fixed_map():
-    norm = scale(Bounds(norm=10.0), COLUMNS, VALUES, ALL)
-    np.testing.assert_allclose(norm.features, VALUES / 10)
-    common = scale(Bounds(lower=-4.0, upper=4.0), COLUMNS, VALUES, ALL)
-    np.testing.assert_allclose(common.features, VALUES / 4 / np.sqrt(2))
-    each = scale(Bounds(ranges={"b": (-4.0, 4.0), "a": (0.0, 4.0)}), COLUMNS, VALUES, ALL)
-    np.testing.assert_allclose(each.features[:, 0] * np.sqrt(2), [-1, 0.5, -0.5])
-    rows = scale(Bounds(unit_rows=True), COLUMNS, VALUES * 1e200, ALL)
-    np.testing.assert_allclose(rows.features, [[0, -1], [0.6, 0.8], [1, 0]])
-    both = scale(Bounds(lower=-4.0, upper=4.0, unit_rows=True), COLUMNS, VALUES, ALL)
-    np.testing.assert_allclose(both.features, rows.features)
-    assert not any(scaled.caveat for scaled in (norm, common, each, rows, both))
-
-
-def test_measured_ranges_are_those_of_the_training_rows_and_carry_a_caveat():
-    training = np.array([True, True, False])
-    values = np.column_stack([[0.0, 2.0, 9.0], [5.0, 5.0, 5.0]])
-    scaled = scale(Bounds(), COLUMNS, values, training)
-    np.testing.assert_allclose(scaled.features[:, 0] * np.sqrt(2), [-1, 1, 8])
-    np.testing.assert_array_equal(scaled.features[:, 1], 0)
-    assert scaled.caveat == CAVEAT
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"norm": 4.5}, "row 1 .*'b'"),
-        ({"norm": 4.995}, "row 1"),
-        ({"lower": 0.0, "upper": 3.5}, "row 0, column 'b'"),
-        ({"lower": -4.0, "upper": 3.992}, "row 1, column 'b'"),
-        ({"ranges": {"a": (0.0, 3.0)}}, "'b'"),
-        ({"ranges": {"a": (0, 3), "b": (-9, 9), "bb": (0, 1)}}, "'bb'"),
-        ({"lower": 0.0}, "upper"),
-        ({"lower": 1.0, "upper": 1.0}, r"\[1, 1\]"),
-        ({"norm": 1.0, "lower": 0.0, "upper": 1.0}, "one of"),
-        ({"norm": 0.0}, "norm"),
-        ({"norm": 1e200}, "norm"),
-        ({"lower": -1e308, "upper": 1e308}, "upper"),
-        ({"norm": 1.0, "unit_rows": True}, "unit rows"),
-    ],
-)
-def test_bounds_that_the_data_break_or_that_contradict_are_refused(options, word):
-    with pytest.raises(InputError, match=word):
-        scale(Bounds(**options), COLUMNS, VALUES, ALL)
-
-
-def test_values_at_a_bound_may_miss_it_by_their_rounding():
-    values = np.array([[0.1 + 0.2, -0.3]])
-    assert values.max() > 0.3
-    scaled = scale(Bounds(lower=-0.3, upper=0.3), COLUMNS, values, ALL[:1])
-    np.testing.assert_allclose(scaled.features * np.sqrt(2), [[1, -1]])
-    scale(Bounds(norm=0.3), COLUMNS, np.array([[0.1 + 0.2, 0.0]]), ALL[:1])
-
-
-def test_ranges_come_from_a_json_file(write, tmp_path):
-    path = write(json.dumps({"a": [0, 1], "b": [-1, 2.5]}), "ranges.json")
-    assert read_ranges(path) == {"a": (0.0, 1.0), "b": (-1.0, 2.5)}
-    assert read_ranges(write('\ufeff{"a": [0, 1]}', "marked.json")) == {"a": (0.0, 1.0)}
-    with pytest.raises(InputError, match="ranges"):
-        read_ranges(tmp_path / "none.json")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[1]",
-        '{"a": [1]}',
-        '{"a": [2, 1]}',
-        '{"a": [0, NaN]}',
-        '{"a": [0, 1' + "0" * 400 + "]}",
-        '{"a": [0, 1' + "0" * 9000 + "]}",
-        "[" * 100_000,
-        '{"a": [0, 1], "b": [0, 1], "a": [0, 2]}',
-    ],
-    ids=lambda text: text[:9],
-)
-def test_ranges_that_cannot_be_used_are_refused(text, write):
-    with pytest.raises(InputError, match="ranges"):
-        read_ranges(write(text, "bad.json"))
 
 
 # --- classes and split ----------------------------------------------------------------------------
@@ -306,7 +81,7 @@ def test_equal_rows_go_to_the_same_half_and_the_share_is_about_the_one_asked_for
     for seed in range(4):
         path = write("a,y\n1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n" + zeros)
         raw = read_csv(path, label="y")
-        marks = own_file._fingerprints(raw.features, raw.label.astype(float), seed)
+        marks = own_file._fingerprints(raw, raw.label.astype(float), seed)
         assert len(set(marks)) == 8
 
 
@@ -346,11 +121,59 @@ def test_neither_half_may_be_empty(fraction, word, write):
         load_file(write("a,y\n1,0\n2,1\n"), label="y", test_fraction=fraction)
 
 
-@pytest.mark.parametrize("labels", ["7 7.0 7 7", "a b c a"])
-def test_other_than_two_classes_are_refused(write, labels):
-    text = "a,y\n" + "".join(f"{i},{y}\n" for i, y in enumerate(labels.split()))
-    with pytest.raises(InputError, match="two classes"):
+@pytest.mark.parametrize(
+    ("labels", "word"), [(["7", "7.0", "7"], "two classes"), (range(101), "101 values")]
+)
+def test_one_class_and_labels_that_are_no_classes_are_refused(write, labels, word):
+    text = "a,y\n" + "".join(f"{i},{y}\n" for i, y in enumerate(labels))
+    with pytest.raises(InputError, match=word):
         load_file(write(text), label="y")
+
+
+def test_more_than_two_classes_become_their_numbers(write):
+    lines = "".join(f"{i},{y}\n" for i, y in enumerate(["b", "c", "a", "c", "b", "a"]))
+    data = load_file(write("a,y\n" + lines), label="y", test_fraction=0.0)
+    assert data.classes == ("a", "b", "c")
+    assert (data.train.label.dtype, data.train.label.tolist()) == (np.int32, [1, 2, 0, 2, 1, 0])
+
+
+# --- whose records --------------------------------------------------------------------------------
+
+
+def of_people(write, owners):
+    lines = (f"{who},{i % 7},{'x' if i % 3 else 'z'},{i % 2}\n" for i, who in enumerate(owners))
+    text = "who,a,b,y\n" + "".join(lines)
+    return load_file(write(text), label="y", ids="who")
+
+
+def test_an_id_is_no_feature_and_all_its_rows_go_to_one_part(write):
+    owners = [f"P{i // 3}" for i in range(600)]
+    data = of_people(write, owners)
+    assert data.columns == ("a", "b=x", "b=z")
+    assert set(data.ids[data.rows]).isdisjoint(data.ids[data.held_out])
+    trained = str(data.ids[data.rows[0]])
+    records = data.training_rows_of(trained)
+    assert [str(data.ids[data.rows[record]]) for record in records] == [trained] * 3
+    # Others neither join nor leave when somebody's rows are taken out.
+    fewer = of_people(write, [who for who in owners if who != trained])
+    assert set(fewer.ids[fewer.held_out]) == set(data.ids[data.held_out])
+
+
+def test_ids_that_cannot_be_deleted_are_refused(write):
+    data = of_people(write, [f"P{i // 3}" for i in range(600)])
+    with pytest.raises(InputError, match="held out"):
+        data.training_rows_of(str(data.ids[data.held_out[0]]))
+    with pytest.raises(InputError, match="'Q1'"):
+        data.training_rows_of("Q1")
+    with pytest.raises(InputError, match="no ids"):
+        data._replace(ids=None).training_rows_of("P1")
+
+
+def test_texts_decide_the_part_of_a_row_too(write):
+    raw = read_csv(write("a,y\n" + "".join(f"t{i % 50},0\n" for i in range(100))), label="y")
+    marks = own_file._fingerprints(raw, np.zeros(100), 0)
+    np.testing.assert_array_equal(marks[:50], marks[50:])
+    assert len(set(marks)) == 50
 
 
 def test_numbers_as_labels_are_compared_as_numbers(write):

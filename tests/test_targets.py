@@ -19,7 +19,7 @@ from test_products import PROGRAMS
 import dd_jax as dd
 from dd_jax import targets
 from dd_jax.cli import main
-from dd_jax.constants import CATALOGUE
+from dd_jax.constants import CATALOGUE, OF_CLASSES
 from dd_jax.errors import InputError
 from dd_jax.targets import compiled, sizing
 
@@ -192,7 +192,8 @@ def test_the_work_of_a_step_is_two_products(cpu):
 
 @pytest.mark.parametrize("loss", CATALOGUE)
 def test_every_loss_of_the_catalogue_can_be_asked_for(loss, cpu):
-    options = {"softmax": {"num_classes": 3}, "bounded_network": {"hidden": 2}}.get(loss, {})
+    options = {"num_classes": 3} if loss in OF_CLASSES else {}
+    options |= {"hidden": 2} if loss == "bounded_network" else {}
     problem = dd.Problem(getattr(dd.losses, loss)(**options), l2=0.01, clip_norm=0.5)
     mesh = dd.sharding.make_mesh(1, 1, devices=cpu.devices)
     lowered = targets.program(workload(problem=problem), mesh, 4).as_text()

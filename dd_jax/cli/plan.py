@@ -67,7 +67,7 @@ class Config:
     label_bound: MaybeFloat = None
     """Bound on the labels of the squared loss."""
     num_classes: MaybeInt = None
-    """Number of classes of the softmax loss."""
+    """Number of classes of the losses softmax and one_vs_rest."""
     hidden: MaybeInt = None
     """Hidden units of the bounded network."""
     output_norm: MaybeFloat = None
@@ -120,7 +120,7 @@ _LOSS_OPTIONS = (
     "hidden",
     "output_norm",
 )
-_NEEDED = {"softmax": "num_classes", "bounded_network": "hidden"}
+_NEEDED = {"softmax": "num_classes", "one_vs_rest": "num_classes", "bounded_network": "hidden"}
 _SETTINGS = (
     "step_size",
     "noise_variance",

@@ -16,7 +16,9 @@ class Reading:
     """How a file of one's own is read, and what is known about its values."""
 
     label: MaybeText = None
-    """Column (CSV) or array (NPZ, `label` by default) with the two classes."""
+    """Column (CSV) or array (NPZ, `label` by default) with the classes."""
+    id: MaybeText = None
+    """Column (CSV) or array (NPZ) that says whose record a row is; never a feature."""
     features: MaybeText = None
     """NPZ: array with one row of numbers per record, `features` by default."""
     drop: Texts = ()
@@ -30,9 +32,15 @@ class Reading:
     upper: MaybeFloat = None
     """Declared: no value is larger."""
     ranges: MaybePath = None
-    """Declared: JSON file with the range of every column, {"age": [0, 120], …}."""
+    """Declared: JSON file with what each column holds, {"age": [0, 120], "city": ["Bern", "*"]};
+    "*" is any other text, and --lower and --upper are for numbers that it leaves out."""
     unit_rows: Switch = False
     """Divide every row by its own norm; needs no bound."""
+    fill_missing: Switch = False
+    """Accept missing values; they count as 0: the middle of a range, and no category."""
+    public: Switch = False
+    """Declared: the features were made by a map fixed without these records, such as a frozen
+    network trained on public data."""
     test_fraction: MaybeFloat = None
     """About this share of rows is held out to measure accuracy; 0.25 by default, 0 for none."""
 
@@ -51,7 +59,7 @@ def load(data: str, reading: Reading, *, seed: int, least: int):
         seed: of the file's split.
         least: training records that are needed.
     """
-    from dd_jax.data import TASKS, own_file  # here and below: help does not wait for JAX
+    from dd_jax.data import TASKS, encoding, own_file  # here and below: help does not wait for JAX
 
     if data in TASKS:
         return _task(data, reading, least)
@@ -61,16 +69,23 @@ def load(data: str, reading: Reading, *, seed: int, least: int):
             f"no data set and no file {data!r}; choose one of {', '.join(sorted(TASKS))}, "
             f"or give a CSV or NPZ file."
         )
-    ranges = None if reading.ranges is None else own_file.read_ranges(reading.ranges)
-    declared = (reading.bound, reading.lower, reading.upper, ranges, reading.unit_rows)
     fraction = reading.test_fraction
     return own_file.load_file(
         path,
         label=reading.label,
+        ids=reading.id,
         features=reading.features,
         drop=reading.drop,
         delimiter=reading.delimiter,
-        bounds=own_file.Bounds(*declared),
+        bounds=encoding.Bounds(
+            norm=reading.bound,
+            lower=reading.lower,
+            upper=reading.upper,
+            ranges=None if reading.ranges is None else encoding.read_ranges(reading.ranges),
+            unit_rows=reading.unit_rows,
+            fill=reading.fill_missing,
+            public=reading.public,
+        ),
         test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
         seed=seed,
         least_training=least,
@@ -80,6 +95,7 @@ def load(data: str, reading: Reading, *, seed: int, least: int):
 def _task(name: str, reading: Reading, least: int):
     """A task of `dd_jax.data`, whose rows are those of its training part."""
     from dd_jax import data
+    from dd_jax.data.encoding import Encoding
     from dd_jax.data.own_file import OwnData
 
     of_files = (field.name for field in fields(Reading) if field.name != "test_fraction")
@@ -93,12 +109,14 @@ def _task(name: str, reading: Reading, least: int):
             f"{name} has {n} training rows, but {least} are needed: those to be deleted, "
             f"and 2 that stay; give fewer --requests."
         )
+    columns = tuple(map(str, range(dim)))
     return OwnData(
         loaded.train,
         loaded.test,
         rows=np.arange(n),
-        columns=tuple(map(str, range(dim))),
+        columns=columns,
         classes=("-1", "1"),
         preprocessing=loaded.preprocessing,
         caveat="",
+        encoding=Encoding(columns, prepared=loaded.preprocessing),
     )

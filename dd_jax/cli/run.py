@@ -6,17 +6,23 @@ import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 
 from dd_jax import files
 from dd_jax.cli import options, reading
-from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch
+from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch, Texts
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
 from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
 from dd_jax.errors import InputError
 from dd_jax.plans import Certificate
+
+MaybeLoss = Annotated[
+    Literal["logistic", "smoothed_hinge", "huber", "tanh_margin", "softmax", "one_vs_rest"] | None,
+    tyro.conf.arg(help_behavior_hint=""),
+]
 
 
 @dataclass(frozen=True)
@@ -29,15 +35,18 @@ class Config:
     A data set of the package (see `dd-jax data`), with Rényi budgets:
         dd-jax run --data digits-3-vs-8 --requests 10 --eps-dp 1 --eps-dd 0.1
 
-    Your own file, two classes in column y, values known to lie in [0, 10]:
+    Your own file, classes in column y, values known to lie in [0, 10]:
         dd-jax run --data my.csv --label y --lower 0 --upper 10
+
+    With text columns, missing values and names of customers; delete two customers:
+        dd-jax run --data my.csv --label y --id customer --fill-missing --delete-ids C17 C25
 
     Rows 3, 17 and 25 of it, (ε, δ) budgets, one JSON object:
         dd-jax run --data my.csv --label y --unit-rows --rows 3 17 25 --delta 1e-5 --json
 
-    If no bounds are declared, the ranges are measured on the records, which no certificate covers;
-    the output says so. Rows are numbered from 0, after the header. The noise comes from a secret
-    key, which is not stored. A run with --seed is a rehearsal: anybody can repeat its noise.
+    Ranges and categories that are not declared are measured on the records, which no certificate
+    covers; the output says so. Rows are numbered from 0, after the header. The noise comes from a
+    secret key, which is not stored. A run with --seed is a rehearsal: anybody can repeat its noise.
     """
 
     data: str
@@ -51,9 +60,12 @@ class Config:
     """Rows r that one request deletes."""
     rows: Ints = ()
     """Rows to delete, in order, none of them held out; the first training rows by default."""
-    loss: Literal["logistic", "smoothed_hinge", "huber", "tanh_margin"] = "logistic"
-    """Loss of one record; tanh_margin is not convex, and its plan is of the Gibbs law: for few
-    features, with --noise-variance 2 or more."""
+    delete_ids: Texts = ()
+    """Delete all rows of these ids instead, one request for each id; needs --id."""
+    loss: MaybeLoss = None
+    """Loss of one record: logistic for two classes and softmax for more, unless given. one_vs_rest
+    trains a model for each class and certifies all of them together. tanh_margin is not convex, and
+    its plan is of the Gibbs law: for few features, with --noise-variance 2 or more."""
     l2: float = 0.05
     """Constant λ of the regulariser (λ/2)‖θ‖²."""
     eps_dp: float = 1.0
@@ -149,12 +161,28 @@ def _check(config: Config) -> None:
     for place, row in enumerate(config.rows):
         if row in config.rows[:place]:
             raise InputError(f"--rows names {row} twice; name every row once.")
+    if config.delete_ids:
+        _check_ids(config)
     if config.save is not None:
         options.require_folder("--save", config.save)
 
 
+def _check_ids(config: Config) -> None:
+    if config.reading.id is None:
+        raise InputError("--delete-ids needs the column that holds the ids; give --id.")
+    if config.rows or config.requests is not None or config.edits_per_request != 1:
+        raise InputError(
+            "--delete-ids deletes the rows of one id with each request; drop --rows, --requests "
+            "and --edits-per-request."
+        )
+    if len(set(config.delete_ids)) < len(config.delete_ids):
+        raise InputError("--delete-ids names an id twice; name every id once.")
+
+
 def _num_requests(config: Config) -> int:
     each, named = config.edits_per_request, len(config.rows)
+    if config.delete_ids:
+        return len(config.delete_ids)
     if not named:
         return _DEFAULT_REQUESTS if config.requests is None else config.requests
     asked = named // each if config.requests is None else config.requests
@@ -169,9 +197,25 @@ def _num_requests(config: Config) -> int:
 def _stream(config: Config, data, requests: int):
     """Training records to delete by their numbers, requests × r."""
     shape = (requests, config.edits_per_request)
+    if config.delete_ids:
+        return _stream_of_ids(config, data)
     if config.rows:
         return data.training_row(config.rows).reshape(shape)
     return np.arange(requests * config.edits_per_request).reshape(shape)
+
+
+def _stream_of_ids(config: Config, data) -> np.ndarray:
+    """The training records of each id that is to be deleted; as many for each of them."""
+    found = {name: data.training_rows_of(name) for name in config.delete_ids}
+    sizes = {name: len(records) for name, records in found.items()}
+    fewest, most = (pick(sizes, key=sizes.__getitem__) for pick in (min, max))
+    if sizes[fewest] < sizes[most]:
+        raise InputError(
+            f"--delete-ids: {fewest} has {count(sizes[fewest], 'row')} and {most} has "
+            f"{sizes[most]}, but the requests of one run are of one size; name ids with as many "
+            f"rows each."
+        )
+    return np.stack(list(found.values()))
 
 
 # --- what is shown and written -------------------------------------------------------------------
@@ -185,7 +229,7 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         print(textwrap.fill(f"WARNING: {text}.", _WIDTH, subsequent_indent="  "))
     print(
         f"{data['name']}: {data['training_rows']:,} training rows, {data['held_out_rows']:,} held "
-        f"out, {data['features']} features; class {names['-1']!r} is -1, {names['1']!r} is +1"
+        f"out, {data['features']} features; {_classes(names)}"
     )
     print(f"features {data['preprocessing']}")
     shown = _shown(requests)
@@ -203,6 +247,13 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         print(f"wrote {file}")
 
 
+def _classes(names: dict[str, str]) -> str:
+    if len(names) == 2:
+        return f"class {names['-1']!r} is -1, {names['1']!r} is +1"
+    listed = ", ".join(map(repr, list(names.values())[:6])) + ", …" * (len(names) > 6)
+    return f"{len(names)} classes: {listed}"
+
+
 def _shown(requests: list[dict]) -> list[dict]:
     """All lines, or some of them at even distances, with the first and the last."""
     if len(requests) <= _MOST_SHOWN + 1:
@@ -213,11 +264,12 @@ def _shown(requests: list[dict]) -> list[dict]:
 
 def _cells(line: dict[str, Any]) -> dict[str, Any]:
     """A line of the table by its headings."""
-    rows = ", ".join(map(str, line["rows"][:4])) + (", …" if len(line["rows"]) > 4 else "")
+    gone = list(dict.fromkeys(line["ids"])) or line["rows"]
+    rows = ", ".join(map(str, gone[:4])) + (", …" if len(gone) > 4 else "")
     risk, high = line["excess_risk"], line["excess_risk_high"]
     return {
         "request": str(line["request"]) if line["request"] else "learn",
-        "rows deleted": rows or None,
+        "deleted": rows or None,
         "excess risk": risk if high is None else f"{risk:.4g} ± {high - risk:.2g}",
         "risk bound": line["risk_bound"],
         "accuracy": None if line["accuracy"] is None else f"{line['accuracy']:.3f}",
@@ -292,7 +344,8 @@ def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> lis
     writer.writeheader()
     about = {key: values[key] for key in ("rehearsal", "seed")}
     for line in values["requests"]:
-        writer.writerow(line | {"rows": " ".join(map(str, line["rows"]))} | about)
+        texts = {name: " ".join(map(str, line[name])) for name in ("rows", "ids")}
+        writer.writerow(line | texts | about)
     texts = {
         "run.json": json_text(values),
         "run.csv": table.getvalue(),

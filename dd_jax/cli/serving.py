@@ -23,6 +23,7 @@ from scipy import stats
 
 from dd_jax import erm, losses, noisy_gd, products, requesters
 from dd_jax.cli.output import count
+from dd_jax.constants import OF_CLASSES
 from dd_jax.data.own_file import OwnData, with_preprocessing
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem
@@ -67,7 +68,7 @@ def make(
     data: OwnData,
     stream: np.ndarray,
     *,
-    loss: str,
+    loss: str | None,
     l2: float,
     intercept: bool,
     adaptivity: int = 0,
@@ -78,7 +79,8 @@ def make(
     Args:
         data: records with rows in the unit ball, and how they got there.
         stream: rows of the training records to delete, requests × r.
-        loss: name of a loss of the catalogue. l2: λ.
+        loss: name of a loss of the catalogue; None for logistic, or softmax for more than two
+            classes. l2: λ.
         intercept: whether a constant 1 is appended to the features.
         adaptivity: the first p releases are shown to the requester; at most one per request.
         **budgets: as `dd.plan_convex` takes them; of a loss that is not convex, those that
@@ -89,12 +91,27 @@ def make(
         data = data._replace(train=_with_ones(data.train), test=_with_ones(data.test))
         words = f"{data.preprocessing}, then a constant 1 appended"
         data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
-    made = getattr(losses, loss)(feature_norm=norm)
-    problem = Problem(with_preprocessing(made, data), l2)
-    n, dim = data.train.features.shape
+    problem = Problem(with_preprocessing(_loss(loss, len(data.classes), norm), data), l2)
+    n = len(data.train.label)
+    dim = math.prod(jax.eval_shape(problem.loss.template, data.train).shape)
     plan = _plan(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
     losses.check_data(problem.loss, data.train)
     return Service(problem, plan, data.train, data.test, stream, adaptivity)
+
+
+def _loss(name: str | None, classes: int, norm: float) -> losses.Loss:
+    """The loss of this name for this many classes, and rows up to this norm."""
+    if name is None:
+        name = "logistic" if classes == 2 else "softmax"
+    if (name in OF_CLASSES) == (classes == 2):
+        fitting = "logistic" if classes == 2 else " or ".join(OF_CLASSES)
+        raise InputError(
+            f"the loss {name} is for {'more than two' if classes == 2 else 'two'} classes, and the "
+            f"label has {classes}; choose {fitting}."
+        )
+    if name in OF_CLASSES:
+        return getattr(losses, name)(num_classes=classes, feature_norm=norm)
+    return getattr(losses, name)(feature_norm=norm)
 
 
 def _plan(
@@ -273,7 +290,7 @@ def _judge(problem: Problem, models, train: Labelled, test: Labelled, stream: Ed
     optima, norms, *_ = found.minimum
     zero_risk = erm.excess_risk(problem, problem.loss.template(train), train, optima[0])
     accuracy, exact = (erm.accuracy(found, test) for found in (models, optima))
-    right = jnp.mean(models[:, -1] @ test.features.T * test.label > 0, axis=0)
+    right = jnp.mean(erm.correct(models[:, -1], test), axis=0)
     return found.risk, norms, zero_risk, accuracy, exact, right
 
 
@@ -389,18 +406,15 @@ def summary(
             "held_out_rows": len(service.test.label),
             "features": data.train.features.shape[1],
             "parameters": plan.dim,
-            "classes": dict(zip(("-1", "1"), data.classes, strict=True)),
+            "classes": dict(zip(_labels(data), data.classes, strict=True)),
             "preprocessing": data.preprocessing,
-            "measured_bounds": bool(data.caveat),
+            "measured": list(data.encoding.measured) if data.encoding else [],
             "majority_accuracy": _majority(data),
         },
         "plan": {key: getattr(plan, key) for key in _PLAN}
         | {"loss": plan.problem.loss.name, "l2": plan.problem.l2, "accountant": plan.accountant}
         | {"order": plan.order, "delta": plan.delta, "edits_per_request": plan.edits_per_request},
-        "requests": [
-            line | {"rows": [int(data.rows[row]) for row in line["rows"]]}
-            for line in lines(service, served)
-        ],
+        "requests": [line | _named(data, line["rows"]) for line in lines(service, served)],
         "learn_gradients": plan.learn_gradients,
         "request_gradients": plan.delete_gradients,
         "seeds": len(served.risk),
@@ -410,12 +424,28 @@ def summary(
         "kept": {"model": plan.dim, "grid": arithmetic.publication_grid(plan), "rows": plan.n},
         "seconds": served.seconds._asdict(),
         "warnings": [
-            *_about_accuracy(data, served, plan.dim > data.train.features.shape[1]),
+            *_about_accuracy(data, served, _has_intercept(data, service)),
             *_about_risk(served, certificate.risk_bound_request),
+            *_about_people(data),
             *certificate.warnings,
         ],
         "certificate": json.loads(certificate.to_json()),
     }
+
+
+def _labels(data: OwnData) -> tuple[str, ...]:
+    """What the classes became, in their order."""
+    return ("-1", "1") if len(data.classes) == 2 else tuple(map(str, range(len(data.classes))))
+
+
+def _named(data: OwnData, records: list[int]) -> dict[str, list]:
+    """The rows of the file, and the ids where there are any, of training records."""
+    rows = [int(data.rows[record]) for record in records]
+    return {"rows": rows, "ids": [] if data.ids is None else [str(data.ids[row]) for row in rows]}
+
+
+def _has_intercept(data: OwnData, service: Service) -> bool:
+    return service.train.features.shape[1] > data.train.features.shape[1]
 
 
 def rehearsed(certificate: Certificate, seed: int) -> Certificate:
@@ -435,7 +465,8 @@ def _majority(data: OwnData) -> float | None:
 def _has_larger_class(data: OwnData) -> np.ndarray:
     """Which held-out rows belong to the larger class."""
     label = np.asarray(data.test.label)
-    return label == (1.0 if np.mean(label) >= 0 else -1.0)
+    values, counts = np.unique(label, return_counts=True)
+    return label == values[len(counts) - 1 - np.argmax(counts[::-1])]
 
 
 def _about_accuracy(data: OwnData, served: Served, intercept: bool) -> list[str]:
@@ -480,6 +511,20 @@ def _gain(by_row: np.ndarray, by_seed: np.ndarray) -> tuple[float, float]:
     error = math.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))
     quantile = float(stats.t.isf(1 - CONFIDENCE, min(map(len, parts)) - 1))
     return float(np.mean(by_row)), quantile * error
+
+
+def _about_people(data: OwnData) -> list[str]:
+    """A warning if somebody has several of the training rows."""
+    if data.ids is None:
+        return []
+    most = int(np.unique(data.ids[data.rows], return_counts=True)[1].max())
+    if most == 1:
+        return []
+    return [
+        f"ONE ROW, NOT ONE PERSON: an id has up to {most:,} rows, and what is promised for records "
+        f"that stay is about one row each; a deletion takes all rows of an id, and the certificate "
+        f"has a number for them jointly"
+    ]
 
 
 def _about_risk(served: Served, risk_bound: float | None) -> list[str]:

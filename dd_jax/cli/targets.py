@@ -65,7 +65,7 @@ class Config:
     loss: CatalogueLoss = "logistic"
     """A loss of the catalogue."""
     num_classes: int = 10
-    """Classes of the softmax loss."""
+    """Classes of the losses softmax and one_vs_rest."""
     hidden: int = 32
     """Hidden units of the bounded network."""
     clip_norm: float | None = 0.5
@@ -163,6 +163,7 @@ def _workload(config: Config):
 
     extra: dict[str, Any] = {
         "softmax": {"num_classes": config.num_classes},
+        "one_vs_rest": {"num_classes": config.num_classes},
         "bounded_network": {"hidden": config.hidden},
     }.get(config.loss, {})
     loss = getattr(losses, config.loss)(**extra)

@@ -200,3 +200,30 @@ def softmax(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = Fa
         slope_takes_models=True,
     )
     return loss_of_scores(scores, constants, domain, None if intercept else _blank)
+
+
+@functools.cache
+def one_vs_rest(*, num_classes: int, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
+    """C logistic losses, one class against the rest each, θ of shape (d, C): L = √C·R, β = R²/4.
+
+    One certificate covers all C models, as their composition would. Like softmax it is not a
+    single-index loss, so that clipping leaves it no certificate unless λ > β/8.
+    """
+    constants = proved.one_vs_rest(
+        num_classes=num_classes, feature_norm=feature_norm, intercept=intercept
+    )
+    domain = labelled_domain(feature_norm, 0, num_classes - 1, whole_labels=True)
+
+    def signs(t, y):
+        right = 2 * jax.nn.one_hot(y, num_classes, dtype=t.dtype) - 1
+        return right.reshape(*right.shape, *(1,) * (t.ndim - right.ndim))
+
+    scores = LinearScores(
+        split_labelled,
+        lambda t, y: jnp.sum(jax.nn.softplus(-signs(t, y) * t), axis=jnp.ndim(y)),
+        lambda t, y: -signs(t, y) * jax.nn.sigmoid(-signs(t, y) * t),
+        num_classes,
+        intercept,
+        slope_takes_models=True,
+    )
+    return loss_of_scores(scores, constants, domain, None if intercept else _blank)

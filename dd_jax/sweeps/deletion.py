@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks, data, erm, losses, noisy_gd, products, requesters
-from dd_jax.constants import CATALOGUE, Precision
+from dd_jax.constants import CATALOGUE, OF_CLASSES, Precision
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.interaction import Requester, interact
@@ -142,7 +142,7 @@ def _loss(asked: Any) -> Loss:
             raise InputError(f"the loss {asked.loss} takes no {name}; leave it out.")
     if "hidden" in taken and "hidden" not in options:
         raise InputError(f"the loss {asked.loss} needs hidden, its number of units; give it.")
-    if asked.loss == "softmax":
+    if asked.loss in OF_CLASSES:
         options["num_classes"] = 2
     return make(feature_norm=math.sqrt(2) if asked.intercept else 1.0, **options)
 
@@ -154,12 +154,17 @@ def records_for(asked: Any, records: Labelled) -> PyTree:
     null record of every loss.
     """
     features, label = records
+    if np.issubdtype(label.dtype, np.integer):
+        raise InputError(
+            "the records have class numbers, of more than two classes, and a sweep is of two; give "
+            "records with labels ±1."
+        )
     if asked.intercept:
         ones = np.ones((len(label), 1), features.dtype)
         features = np.concatenate([np.asarray(features), ones], axis=1)
     if asked.loss == "linear":
         return jax.device_put(np.asarray(features) * np.asarray(label)[:, None])
-    if asked.loss == "softmax":
+    if asked.loss in OF_CLASSES:
         label = (np.asarray(label) > 0).astype(np.int32)
     return Labelled(*map(jax.device_put, (features, label)))
 
@@ -292,7 +297,7 @@ def _accuracy(loss: Loss, models: PyTree, test: PyTree, other: PyTree) -> Array:
 def _other_class(loss: str, records: PyTree) -> PyTree:
     if loss == "linear":
         return -records
-    return records._replace(label=1 - records.label if loss == "softmax" else -records.label)
+    return records._replace(label=1 - records.label if loss in OF_CLASSES else -records.label)
 
 
 class Answer(NamedTuple):

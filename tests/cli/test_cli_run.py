@@ -16,7 +16,7 @@ import dd_jax as dd
 from dd_jax import cli, constants
 from dd_jax.cli import run, serving
 from dd_jax.constants import ProblemConstants
-from dd_jax.data.own_file import CAVEAT, OwnData
+from dd_jax.data.own_file import OwnData
 from dd_jax.guarantees import risk
 from dd_jax.plans import arithmetic
 from dd_jax.plans.settings import edited_descent
@@ -74,9 +74,9 @@ def test_the_answer_names_the_data_and_what_was_done_to_them(answer):
 
 def test_measured_ranges_are_flagged_in_the_answer_and_the_certificate(answer):
     values, certificate, _ = answer
-    assert values["data"]["measured_bounds"]
-    assert CAVEAT in values["warnings"]
-    assert CAVEAT in certificate.warnings
+    assert values["data"]["measured"] == ["ranges"]
+    (caveat,) = (text for text in values["warnings"] if "MEASURED" in text)
+    assert caveat in certificate.warnings
     assert any(values["data"]["preprocessing"] in a.statement for a in certificate.assumptions)
 
 
@@ -192,6 +192,43 @@ def test_releases_are_judged_on_the_database_they_were_trained_on():
         if gone is None:
             constant = np.log(2) - least.fun
             assert judged.zero_risk == pytest.approx(constant, rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", [None, "one_vs_rest"])
+def test_releases_of_more_than_two_classes_are_judged_by_their_largest_score(loss):
+    rng = np.random.default_rng(0)
+    features = rng.uniform(-0.5, 0.5, (12, 2)).astype(np.float32)
+    label = np.arange(12, dtype=np.int32) % 3
+    train, test = dd.Labelled(features, label), dd.Labelled(features[:5], label[:5])
+    names = ("a", "b", "c")
+    data = OwnData(train, test, np.arange(12), ("a", "b"), names, "as they are", "")
+    budgets = {"order": 2.0, "eps_dp": 1.0, "eps_dd": 0.5}
+    options = {"loss": loss, "l2": 0.1, "intercept": True}
+    served = serving.make(data, np.array([[4]]), **options, **budgets)
+    assert served.plan.dim == 9
+    models = rng.normal(size=(2, 2, 3, 3)).astype(np.float32)
+    edits = [dd.deletion(served.problem.loss, served.train, rows) for rows in served.stream]
+    judged = serving._judged(served, models, dd.requesters.stack_edits(edits), NO_TIME)
+    rows = np.asarray(served.train.features, np.float64)
+    alive = np.arange(12) != 4
+
+    def risk(theta):
+        scores = rows[alive] @ theta.reshape(3, 3)
+        own = scores[np.arange(11), label[alive]]
+        if loss is None:
+            values = np.log(np.exp(scores).sum(axis=1)) - own
+            gone = np.log(3)
+        else:
+            signs = np.where(label[alive, None] == np.arange(3), 1.0, -1.0)
+            values, gone = np.logaddexp(0, -signs * scores).sum(axis=1), 3 * np.log(2)
+        return (values.sum() + gone) / 12 + 0.05 * theta.ravel() @ theta.ravel()
+
+    least = optimize.minimize(risk, np.zeros(9), tol=1e-12)
+    expected = [risk(model.astype(float)) - least.fun for model in models[:, 1]]
+    np.testing.assert_allclose(judged.risk[:, 1], expected, rtol=1e-4)
+    right = (rows[:5] @ models[:, 1].astype(float)).argmax(axis=-1) == label[:5]
+    np.testing.assert_allclose(judged.accuracy[:, 1], right.mean(axis=-1))
+    np.testing.assert_allclose(judged.right, right.mean(axis=0))
 
 
 def test_the_error_of_the_risks_is_that_of_the_worst_minimiser(monkeypatch):
@@ -345,6 +382,26 @@ def test_one_seed_has_no_interval():
     assert risks == [3.0, None, None]
 
 
+PEOPLE = "who,a,city,y\n" + "".join(
+    f"P{i // 2},{'' if i % 9 == 4 else round(np.cos(i), 6)},{'Bern' if i % 4 else 'Rome'},"
+    f"{'low' if np.cos(i) < -0.5 else 'mid' if np.cos(i) < 0.5 else 'top'}\n"
+    for i in range(120)
+)
+
+
+def test_people_with_several_rows_text_gaps_and_three_classes(tmp_path):
+    (tmp_path / "my.csv").write_text(PEOPLE)
+    words = "--id who --fill-missing --loss one_vs_rest --seed 0 --delete-ids P1 P7"
+    values, certificate, lines = ran(tmp_path, *words.split())
+    assert values["data"]["classes"] == {"0": "low", "1": "mid", "2": "top"}
+    assert values["data"]["measured"] == ["ranges", "categories"]
+    assert [line["ids"] for line in values["requests"]] == [[], ["P1"] * 2, ["P7"] * 2]
+    assert [line["rows"] for line in values["requests"]] == [[], [2, 3], [14, 15]]
+    assert (lines[2]["ids"], certificate.plan.edits_per_request) == ("P7 P7", 2)
+    assert certificate.plan.problem.loss.lipschitz == pytest.approx(np.sqrt(3))
+    assert any("2 rows" in text for text in values["warnings"])
+
+
 def test_rows_of_the_file_become_places_among_the_training_records():
     config = run.Config("my.csv", rows=(9, 2, 7, 4), edits_per_request=2)
     data = OwnData(None, None, np.array([2, 4, 5, 7, 9]), (), ("0", "1"), "", "")
@@ -395,6 +452,11 @@ BAD = [
     (f"{OWN} --rows 1 7", "held out"),
     (f"{OWN} --rows 1 0 --seed 1", "held out"),
     (f"{OWN} --rows 40", "no row 40"),
+    (f"{OWN} --delete-ids C1", "--id"),
+    (f"{OWN} --id a --delete-ids C1 --rows 3", "--rows"),
+    (f"{OWN} --id a --delete-ids C1 C1", "twice"),
+    (f"{OWN} --id a --delete-ids C1", "'C1'"),
+    (f"{OWN} --loss softmax", "classes"),
     (f"{OWN} --save my.csv", "--save"),
     (f"{OWN} --save my.csv/out", "my.csv/out"),
     (f"{OWN} --test-fraction 1.5", "test_fraction"),

@@ -80,6 +80,7 @@ LOSSES = {
     "huber --threshold 0.3": constants.huber(threshold=0.3),
     "linear": constants.linear(),
     "softmax --num-classes 4": constants.softmax(num_classes=4),
+    "one_vs_rest --num-classes 4": constants.one_vs_rest(num_classes=4),
     "squared --clip-norm 0.5": constants.squared(),
     "squared --label-bound 2 --protects label": constants.squared(label_bound=2.0),
 }

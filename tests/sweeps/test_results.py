@@ -97,7 +97,12 @@ def test_an_adaptive_requester_sees_the_first_p_releases_and_no_more():
 
 @pytest.mark.parametrize(
     ("loss", "numbers"),
-    [("softmax", {}), ("squared", {"clip_norm": 0.5}), ("bounded_network", {"hidden": 2})],
+    [
+        ("softmax", {}),
+        ("one_vs_rest", {}),
+        ("squared", {"clip_norm": 0.5}),
+        ("bounded_network", {"hidden": 2}),
+    ],
 )
 @pytest.mark.parametrize("intercept", soak([True], [False, True]))
 def test_models_of_other_shapes_are_judged_too(loss, numbers, intercept):
