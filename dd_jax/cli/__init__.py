@@ -37,6 +37,7 @@ COMMANDS = {
     "audit": "test a certificate with samples: audited, exact and certified numbers side by side",
     "data": "list the data sets, and download those that are not part of the package",
     "plan": "turn budgets into a step size, noise and steps, and print the certificate",
+    "predict": "classes of new rows, by a model that `dd-jax run --save` released",
     "run": "learn on your data, serve deletions, and show what each costs and what is certified",
     "sweep": "a grid of budgets, regularisers and noise: cost, risk and accuracy over seeds",
     "targets": "size a sweep for TPUs and GPUs by their own compilers: memory, collectives, time",

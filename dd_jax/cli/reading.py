@@ -109,7 +109,7 @@ def _task(name: str, reading: Reading, least: int):
             f"{name} has {n} training rows, but {least} are needed: those to be deleted, "
             f"and 2 that stay; give fewer --requests."
         )
-    columns = tuple(map(str, range(dim)))
+    columns = tuple(f"features[:, {place}]" for place in range(dim))
     return OwnData(
         loaded.train,
         loaded.test,

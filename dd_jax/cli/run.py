@@ -95,7 +95,8 @@ class Config:
     json: Switch = False
     """Print one JSON object."""
     save: MaybePath = None
-    """Folder to write run.json, run.csv and certificate.json to; made if it is missing."""
+    """Folder to write to: model.npz, the last release of the first seed, for `dd-jax predict`;
+    run.json, run.csv and certificate.json. Made if it is missing."""
 
 
 _DEFAULT_REQUESTS = 10
@@ -145,7 +146,8 @@ def main(config: Config) -> int:
     values = serving.summary(config.data, data, service, served, certificate, config.seed)
     values["seconds"]["total"] = time.monotonic() - start
     if config.save is not None:
-        values["files"] = _save(config.save, values, certificate)
+        released = serving.released(data, service, served, certificate, config.reading)
+        values["files"] = _save(config.save, values, certificate, released.pack())
     if config.json:
         print_json(values)
     else:
@@ -337,8 +339,10 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
     ]
 
 
-def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> list[str]:
-    """Write run.json, run.csv and certificate.json in one step; returns their paths."""
+def _save(
+    folder: Path, values: dict[str, Any], certificate: Certificate, model: bytes
+) -> list[str]:
+    """Write the model, run.json, run.csv and certificate.json in one step; returns their paths."""
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, [*values["requests"][0], "rehearsal", "seed"])
     writer.writeheader()
@@ -351,4 +355,5 @@ def _save(folder: Path, values: dict[str, Any], certificate: Certificate) -> lis
         "run.csv": table.getvalue(),
         "certificate.json": certificate.to_json(),
     }
-    return files.place_together(folder, "run", {name: texts[name].encode() for name in texts})
+    contents = {"model.npz": model} | {name: text.encode() for name, text in texts.items()}
+    return files.place_together(folder, "run", contents)

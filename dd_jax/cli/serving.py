@@ -24,6 +24,7 @@ from scipy import stats
 from dd_jax import erm, losses, noisy_gd, products, requesters
 from dd_jax.cli.output import count
 from dd_jax.constants import OF_CLASSES
+from dd_jax.data.models import Model
 from dd_jax.data.own_file import OwnData, with_preprocessing
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem
@@ -446,6 +447,22 @@ def _named(data: OwnData, records: list[int]) -> dict[str, list]:
 
 def _has_intercept(data: OwnData, service: Service) -> bool:
     return service.train.features.shape[1] > data.train.features.shape[1]
+
+
+def released(
+    data: OwnData, service: Service, served: Served, certificate: Certificate, reading: Any
+) -> Model:
+    """The last release of the first seed, which the certificate is about, to take away."""
+    assert data.encoding is not None
+    return Model(
+        weights=np.asarray(served.transcript.releases)[-1],
+        encoding=data.encoding,
+        classes=data.classes,
+        intercept=_has_intercept(data, service),
+        label=reading.label or "label",  # an NPZ file's, unless it is named
+        ids=reading.id,
+        certificate=certificate.to_json(),
+    )
 
 
 def rehearsed(certificate: Certificate, seed: int) -> Certificate:

@@ -16,7 +16,9 @@ import dd_jax as dd
 from dd_jax import cli, constants
 from dd_jax.cli import run, serving
 from dd_jax.constants import ProblemConstants
-from dd_jax.data.own_file import OwnData
+from dd_jax.data import models
+from dd_jax.data.encoding import Bounds
+from dd_jax.data.own_file import OwnData, load_file
 from dd_jax.guarantees import risk
 from dd_jax.plans import arithmetic
 from dd_jax.plans.settings import edited_descent
@@ -131,7 +133,7 @@ def test_the_ratio_is_the_smaller_of_two_ways_to_retrain(answer):
 
 def test_the_files_hold_the_same_answer(answer, folder):
     values, _, rows = answer
-    names = {"certificate.json", "run.csv", "run.json"}
+    names = {"certificate.json", "model.npz", "run.csv", "run.json"}
     assert {path.name for path in (folder / "out").glob("[a-z]*")} == names
     saved = json.loads((folder / "out" / "run.json").read_text())
     assert saved == {key: item for key, item in values.items() if key != "files"}
@@ -400,6 +402,18 @@ def test_people_with_several_rows_text_gaps_and_three_classes(tmp_path):
     assert (lines[2]["ids"], certificate.plan.edits_per_request) == ("P7 P7", 2)
     assert certificate.plan.problem.loss.lipschitz == pytest.approx(np.sqrt(3))
     assert any("2 rows" in text for text in values["warnings"])
+    # The saved model is the published one, and knows no record and no id.
+    model = models.load(tmp_path / "out" / "model.npz")
+    assert dd.Certificate.from_json(model.certificate) == certificate
+    grid = arithmetic.publication_grid(certificate.plan)
+    np.testing.assert_array_equal(model.weights / grid, np.round(model.weights / grid))
+    assert b"P17" not in model.pack()
+    table = models.read_rows(model, tmp_path / "my.csv", label=None, ids=None)
+    bounds = Bounds(fill=True)
+    data = load_file(tmp_path / "my.csv", label="y", ids="who", bounds=bounds)
+    np.testing.assert_array_equal(table.ids, data.ids)
+    encoded = model.encoding.encode(table)[data.rows].astype(np.float32)
+    np.testing.assert_array_equal(encoded, data.train.features)
 
 
 def test_rows_of_the_file_become_places_among_the_training_records():
