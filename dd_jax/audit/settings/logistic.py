@@ -72,8 +72,8 @@ def worst_record(problem: erm.Problem, train: Labelled, row: int = 0) -> Target:
     blanked = apply_edit(train, deletion(problem.loss, train, [row]))
     optimum = np.asarray(erm.minimise(problem, blanked).params, np.float64)
     size = np.linalg.norm(optimum)
-    _, axes = np.linalg.eigh(np.asarray(blanked.features.T @ blanked.features, np.float64))
-    along = axes[:, 0] - (axes[:, 0] @ optimum) * optimum / size**2
+    along = _least_varying(np.asarray(blanked.features, np.float64))
+    along = along - (along @ optimum) * optimum / size**2
     along /= np.linalg.norm(along)
     wrong = np.linspace(0, 1, 1001)
     tilt = wrong[np.argmax(np.sqrt(1 - wrong**2) / (1 + np.exp(-wrong * size)))]
@@ -85,6 +85,19 @@ def worst_record(problem: erm.Problem, train: Labelled, row: int = 0) -> Target:
         for side in sides
     )
     return Target(row, record, other, along, float(optimum @ along))
+
+
+def _least_varying(features: np.ndarray) -> np.ndarray:
+    """The unit direction in which the rows vary least, the same one on every processor.
+
+    Where there are several (pixels that are always blank), eigenvectors are any basis of them: the
+    first axis that is nearest to their span is projected onto it.
+    """
+    values, axes = np.linalg.eigh(features.T @ features)
+    span = axes[:, values <= values[0] + 1e-9 * values[-1]]
+    nearest = np.argmax(np.round(np.sum(span**2, axis=1), 6))
+    along = span @ span[nearest]
+    return along / np.linalg.norm(along)
 
 
 class Looks(NamedTuple):
