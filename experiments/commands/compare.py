@@ -88,7 +88,7 @@ def main(config: Config) -> int:
                 continue
             for title, columns, lines, _ in table.printed(rows):
                 print_table(f"{name}: {title}", columns, lines)
-            print(table.reference(chosen, rows))
+            print(table.problem(chosen, rows))
             below = (table.footnotes(rows), table.notes(rows), table.left_out(found.left_out, name))
             print("\n".join(line for lines in below for line in lines))
         print("\n".join((*table.legend(chosen), table.wrapped(table.CAPTION))))

@@ -31,7 +31,7 @@ from experiments.compare.measure import (
     Comparison,
     Row,
 )
-from experiments.compare.scene import Config
+from experiments.compare.scene import Config, Reference
 from experiments.page import Table
 
 CAPTION = (
@@ -74,7 +74,7 @@ def printed(rows: Sequence[Row]) -> list[Table]:
         Table(
             "a request, and the model after it",
             ("system", "gradients", "Hess.", "ms", "ratio", "excess\nrisk", "accu-\nracy"),
-            [_cost(row) for row in rows],
+            [*_references(rows[0].reference), *(_cost(row) for row in rows)],
         ),
         Table(
             "advantage against the deleted record",
@@ -89,6 +89,12 @@ def _promised(row: Row) -> tuple:
     # The first word on the privacy of the other records: yes, no or partly.
     private = claim.private.replace(",", " ").replace(":", " ").split()[0]
     return _label(row), claim.notion, _claim(row), private, row.costs.secret_bytes
+
+
+def _references(found: Reference) -> list[tuple]:
+    """Accuracies that every row below is measured against."""
+    accuracies = {"(noiseless model)": found.accuracy, "(the larger class)": found.majority}
+    return [(name, *[None] * 5, f"{value:.3f}") for name, value in accuracies.items()]
 
 
 def _cost(row: Row) -> tuple:
@@ -182,16 +188,12 @@ def _attacks(row: Row) -> str:
     return ", ".join(row.attacks) or "none"
 
 
-def reference(config: Config, rows: Sequence[Row]) -> str:
-    """What the rows of a data set are measured against, in a line."""
+def problem(config: Config, rows: Sequence[Row]) -> str:
+    """λ, d and the retraining that every ratio is measured against, in a line."""
     row = rows[0]
-    found, retraining = row.reference, row.reference.retraining
+    retraining = row.reference.retraining
     cost = retraining if isinstance(retraining, str) else f"{retraining:,.0f} gradients"
-    return wrapped(
-        f"noiseless accuracy {found.accuracy:.3f}, the larger class alone {found.majority:.3f}; "
-        f"λ = {config.l2_of(row.data):g}, d = {row.dim}; one retraining: {cost}.",
-        "  ",
-    )
+    return wrapped(f"λ = {config.l2_of(row.data):g}, d = {row.dim}; one retraining: {cost}.", "  ")
 
 
 def left_out(reasons: Mapping[tuple[str, str], str], data: str) -> list[str]:

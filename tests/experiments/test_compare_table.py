@@ -98,8 +98,9 @@ def test_a_model_that_does_not_beat_the_larger_class_is_marked(rows, noiseless, 
     reference = rows[0].reference._replace(accuracy=noiseless, majority=0.65)
     row = dataclasses.replace(rows[0], reference=reference, accuracy=Mean(0.85, low, 0.9))
     assert row.at_majority == marked
-    accuracy = table.printed([row])[1].rows[0][-1]
-    assert (table.AT_MAJORITY in accuracy) == marked
+    shown = [line[-1] for line in table.printed([row])[1].rows]
+    assert shown[:2] == [f"{noiseless:.3f}", "0.650"]
+    assert (table.AT_MAJORITY in shown[2]) == marked
 
 
 def test_a_hessian_counts_as_a_gradient_for_every_feature(rows):
@@ -163,8 +164,8 @@ def test_printed_tables_fit_into_eighty_columns(rows):
     )
     for _, columns, lines, _ in table.printed([wide]):
         widest = [
-            max(len(part) for part in (*head.split("\n"), *str(cell).split("\n")))
-            for head, cell in zip(columns, lines[0], strict=True)
+            max(len(part) for cell in cells for part in str(cell).split("\n"))
+            for cells in zip(columns, *lines, strict=True)
         ]
         assert sum(widest) + 3 * len(widest) + 1 <= 80
     marked = table.printed([make_row(rows[0], 0.5, (0.4, None, None))])[2].rows[0]
