@@ -15,7 +15,7 @@ LOCKED := $(PIP) install --no-deps --require-hashes --requirement
 IN_PLACE := $(PIP) install --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report figures test soak targets test-targets check compare bench data pictures format lock clean
+.PHONY: help setup report figures test soak targets test-targets check compare bench docs notebooks data pictures format lock clean
 
 help:
 	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
@@ -26,6 +26,8 @@ help:
 	@echo "make compare  every system on the same records, as a table and a figure"
 	@echo "make bench    speed as ratios to this machine's matrix product"
 	@echo "make targets  what the compilers of TPUs and GPUs say of a sweep (an environment of its own)"
+	@echo "make docs     build these pages and the reference of the library: build/docs/index.html"
+	@echo "make notebooks  run docs/notebooks and write their pages anew"
 	@echo "make pictures draw the pictures of docs/attacks anew"
 	@echo "make data     fetch MNIST and Adult into the cache (dd-jax data lists more)"
 	@echo "make format   rewrite the sources in the project's style"
@@ -63,6 +65,13 @@ compare: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m experiments bench
+
+# A link that leads nowhere is a warning, and a warning is an error.
+docs: $(READY)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
+
+notebooks: $(READY)
+	$(BIN)/python docs/write_notebooks.py
 
 # The compilers of accelerators slow every start of JAX, so they get an environment of their own.
 $(TARGETS_READY): requirements-targets.lock pyproject.toml

@@ -6,9 +6,11 @@ import re
 import runpy
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import dd_jax as dd
 from dd_jax import cli
 from dd_jax.attacks import ATTACKS
 from dd_jax.cli.options import parse
@@ -16,7 +18,10 @@ from experiments import figures
 from experiments.__main__ import PROGRAM
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+write_notebooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs/write_notebooks.py")))
+# It only puts the README and the contents into the site.
+INDEX = ROOT / "docs/index.md"
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {INDEX})]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
@@ -51,6 +56,38 @@ def test_notebooks_run(path, capsys):
     assert text_of(path).count("assert ") >= 3
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/notebooks").glob("*.py")), ids=name_of)
+def test_pages_of_notebooks_have_their_text_and_code_and_some_output(path):
+    """What was printed may differ between machines; everything else is the notebook's."""
+    found = text_of(path.with_suffix(".md"))
+    printed = re.findall(r"^```text\n(.*?)^```\n+", found, re.DOTALL | re.MULTILINE)
+    assert len("".join(printed)) > 100
+    without = re.sub(r"^```text\n.*?^```\n+", "", found, flags=re.DOTALL | re.MULTILINE)
+    source = text_of(path)
+    silent = [""] * sum(kind == "code" for kind, _ in write_notebooks.cells(source))
+    assert without.strip() == write_notebooks.page(source, silent).strip()
+
+
+# The site.
+
+
+def test_every_public_module_is_in_the_reference():
+    listed = set(re.findall(r"^   (dd_jax[\w.]+)$", text_of(ROOT / "docs/api.rst"), re.MULTILINE))
+    for name in listed:
+        assert importlib.import_module(name).__doc__
+    for name in {*dd._SUBMODULES, *dd._NAMES.values()}:
+        parts = re.compile(rf"dd_jax\.{name}(\.|$)")
+        assert any(map(parts.match, listed)), name
+
+
+def test_every_page_is_in_the_contents_of_the_site():
+    contents = text_of(INDEX).split("\n")
+    for page in PAGES:
+        if page.is_relative_to(ROOT / "docs"):
+            place = str(page.relative_to(ROOT / "docs").with_suffix(""))
+            assert place in contents or place.startswith("attacks/"), place
 
 
 # Commands.
@@ -149,5 +186,5 @@ def test_every_page_can_be_reached_from_the_readme():
                 (page.parent / target).resolve() for target, _ in LINK.findall(text_of(page))
             ]
             waiting += [place for place in targets if place not in reached and place.is_file()]
-    wanted = {*PAGES, *(ROOT / "docs").rglob("*.py"), *(ROOT / "docs").rglob("*.svg")}
+    wanted = {*PAGES, *(ROOT / "docs/notebooks").glob("*.py"), *(ROOT / "docs").rglob("*.svg")}
     assert wanted <= reached, sorted(map(name_of, wanted - reached))
