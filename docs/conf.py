@@ -24,8 +24,8 @@ html_theme = "alabaster"
 html_theme_options = {
     "description": "Certified data deletion in JAX",
     "fixed_sidebar": True,
-    "page_width": "62rem",
-    "body_max_width": "46rem",
+    "page_width": "76rem",
+    "body_max_width": "58rem",
     "font_family": "system-ui, sans-serif",
     "head_font_family": "system-ui, sans-serif",
 }
