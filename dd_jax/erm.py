@@ -31,6 +31,11 @@ from dd_jax.guarantees.schedules import check_batches, first_row
 from dd_jax.losses.base import LinearScores, Loss, linear_scores
 from dd_jax.types import Edit, Labelled, apply_edit, is_concrete, num_records
 
+# Parameters up to which a minimiser forms its d × d Hessian.
+MOST_SOLVED = 2000
+# Most steps of conjugate gradients in one Newton step.
+_CONJUGATE_STEPS = 1000
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -249,6 +254,9 @@ def minimise(
 ) -> Minimum:
     """θ* = argmin ℒ_𝒟 (`eqn:objective`) by damped Newton steps, to machine precision.
 
+    Up to `MOST_SOLVED` parameters the Hessian is formed and solved. Beyond that every step solves
+    its system by conjugate gradients, which need a few vectors instead of a d × d matrix.
+
     Assumes: a convex loss, and single-index if clipped (otherwise the field need not be a
     gradient). Works in the database's precision; enable 64-bit for a reference optimum.
 
@@ -260,7 +268,7 @@ def minimise(
         problem.loss.template(records_of(database)) if params is None else params
     )
     field = functools.partial(_flat_gradient, problem, unravel, database)
-    jacobian = jax.jacfwd(field)
+    direction_of = _solved if start.size <= MOST_SOLVED else _conjugate
 
     def descent(candidate, theta):
         return -excess_risk(problem, unravel(candidate), database, unravel(theta))
@@ -271,7 +279,7 @@ def minimise(
 
     def newton(carry):
         theta, residual, _, steps = carry
-        direction = jnp.linalg.solve(jacobian(theta), residual)
+        direction = direction_of(field, theta, residual)
         candidate = _backtrack(descent, theta, residual, direction)
         candidate_residual = field(candidate)
         # Far from the optimum the objective falls. Close to it the objective no longer changes
@@ -322,6 +330,24 @@ def descend(
     )
     norm = _norm(residual)
     return Minimum(unravel(theta), norm, steps, norm <= rounding(theta))
+
+
+def _solved(field: Callable, theta: Array, residual: Array) -> Array:
+    """Newton's direction, from the whole (generalised) Hessian."""
+    return jnp.linalg.solve(jax.jacfwd(field)(theta), residual)
+
+
+def _conjugate(field: Callable, theta: Array, residual: Array) -> Array:
+    """Newton's direction to three digits, from products of the Hessian with vectors.
+
+    Every step of conjugate gradients from 0 gives a direction in which the objective falls, however
+    early they stop; three digits are three digits of the gradient for each Newton step.
+    """
+
+    def times(vector):
+        return jax.jvp(field, (theta,), (vector,))[1]
+
+    return jax.scipy.sparse.linalg.cg(times, residual, tol=1e-3, maxiter=_CONJUGATE_STEPS)[0]
 
 
 def _require_minimisable(problem: Problem) -> None:

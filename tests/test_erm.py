@@ -185,6 +185,32 @@ def test_excess_risk_survives_rounding():
     np.testing.assert_allclose(risk, 0.5e-6 * direction @ hessian @ direction, rtol=0.02)
 
 
+@pytest.mark.parametrize("clip_norm", [None, CLIP])
+@pytest.mark.parametrize("name", ["logistic", "huber", "smoothed-hinge", "softmax"])
+def test_conjugate_gradients_find_the_minimiser_of_the_whole_hessian(
+    x64, monkeypatch, name, clip_norm
+):
+    if name == "softmax" and clip_norm is not None:
+        return  # it has no minimiser
+    loss, database, _ = catalogue_case(name, jnp.float64)
+    problem = dd.Problem(loss, 0.01, clip_norm)
+    solved = jax.jit(lambda problem, database: erm.minimise(problem, database))(problem, database)
+    monkeypatch.setattr(erm, "MOST_SOLVED", 0)
+    found = jax.jit(lambda problem, database: erm.minimise(problem, database))(problem, database)
+    assert found.converged
+    # The distance of a point to the minimiser is at most its gradient over λ.
+    np.testing.assert_allclose(flat(found.params), flat(solved.params), rtol=0, atol=1e-10)
+
+
+def test_a_minimiser_of_many_columns_forms_no_matrix():
+    """The Hessian would be 5,000 × 5,000: the largest array of the program is the database."""
+    database = signed(10, 5000)
+    program = jax.jit(erm.minimise).lower(dd.Problem(dd.losses.logistic(), 0.1), database)
+    assert "5000x5000" not in program.as_text()
+    best = program.compile()(dd.Problem(dd.losses.logistic(), 0.1), database)
+    assert best.converged
+
+
 def test_minimise_refuses_what_it_cannot_certify():
     with pytest.raises(dd.InputError, match="convex"):
         minimise(dd.Problem(dd.losses.tanh_margin(), 0.1), signed(5, 2))
