@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks, processes, products, sharding
+from dd_jax import checks, memory, processes, products, sharding
 from dd_jax.databases import RowShard, overlay, rows_of
 from dd_jax.errors import InputError
 from dd_jax.keys import tagged
@@ -79,12 +79,27 @@ def over_seeds(
                 fn, chunk, mesh, key, np.uint32(first_seed + first), args
             )
             parts.append(part if mesh is None else processes.gather(part))
+        if not first and chunk < num_seeds:
+            require_outputs(parts[0], chunk, num_seeds)
         if progress is not None:
             jax.block_until_ready(parts[-1])
             progress(min(first + chunk, num_seeds), num_seeds)
     if chunk == num_seeds:
         return jax.tree.map(jnp.asarray, parts[0])
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:num_seeds], *parts)
+
+
+def require_outputs(outputs: PyTree, seeds: int, num_seeds: int) -> None:
+    """Refuse more seeds than memory can hold the outputs of: all parts, and their concatenation.
+
+    Args:
+        outputs: arrays, or their shapes, of some seeds.
+        seeds: how many these are. num_seeds: how many are wanted.
+    """
+    leaves = jax.tree.leaves(outputs)
+    each = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) / seeds
+    what = f"keeping the outputs of {num_seeds:,} seeds, {each:,.0f} bytes each,"
+    memory.require(2 * each * num_seeds, what, "give fewer seeds")
 
 
 def program(

@@ -201,7 +201,8 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
         seeds: how many independent runs.
         say: told what is being done.
     """
-    check_work(service.plan, len(service.stream), seeds)
+    columns = service.train.features.shape[1]
+    check_work(service.plan, columns, len(service.stream), seeds, at_once=seeds)
     loss, train = service.problem.loss, service.train
     learn, delete, run = _programs(service.problem, service.plan, service.adaptivity)
     stream = requesters.stack_edits([deletion(loss, train, rows) for rows in service.stream])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dd_jax import memory
 from dd_jax.errors import InputError
 
 DELIMITERS = ",;\t|"
@@ -127,6 +128,7 @@ def read_npz(
                     raise InputError(
                         f"{path} has no array {name!r}; {closest(name, stored.files)}."
                     )
+            _require_memory(path, *_announced(stored, features))
             found = {name: _array(path, stored, name) for name in wanted}
     except InputError:
         raise
@@ -139,6 +141,27 @@ def read_npz(
     )
     columns = tuple(f"{features}[:, {i}]" for i in range(numbers.shape[1]))
     return Table(columns, numbers, {}, labels, names)
+
+
+def _announced(stored, name: str) -> tuple[int, int, int]:
+    """Rows, columns and bytes per number of an array that was not read, from its header."""
+    with stored.zip.open(f"{name}.npy") as member:
+        first = np.lib.format.read_magic(member) == (1, 0)
+        formats = np.lib.format
+        read = formats.read_array_header_1_0 if first else formats.read_array_header_2_0
+        shape, _, dtype = read(member)
+    return (*shape, 1)[0], math.prod(shape[1:]), dtype.itemsize
+
+
+def _require_memory(path: Path, rows: float, columns: int, bytes_each: int) -> None:
+    """Refuse a table that cannot be read, checked, encoded and scaled in the memory there is.
+
+    At most seven tables of doubles are held at once besides the file's own numbers, and a name for
+    each column and each row.
+    """
+    needed = rows * columns * (bytes_each + 7 * 8) + 200 * (rows + columns)
+    what = f"reading {path} (about {rows:,.0f} rows of {columns:,} columns)"
+    memory.require(needed, what, "give fewer rows or columns")
 
 
 def _array(path: Path, stored, name: str) -> np.ndarray:
@@ -254,6 +277,9 @@ def _table(
         what = "is empty" if not first_line else "begins with an empty line"
         raise InputError(f"{path} {what}; give a header line with column names, then records.")
     delimiter = _sniffed(first_line) if delimiter is None else delimiter
+    # About as many rows as the first one fits into the file.
+    rows = (path.stat().st_size - len(first_line)) / max(1, len(file.readline()))
+    _require_memory(path, rows, first_line.count(delimiter) + 1, 8)
     file.seek(0)
     reader = csv.reader(file, delimiter=delimiter)
     header = tuple(name.strip() for name in next(reader))
@@ -296,7 +322,14 @@ def _table(
 
 def _sniffed(line: str) -> str:
     """The delimiter that splits the header into the most columns."""
-    return max(DELIMITERS, key=lambda mark: len(next(csv.reader([line], delimiter=mark))))
+
+    def columns(mark: str) -> int:
+        try:
+            return len(next(csv.reader([line], delimiter=mark)))
+        except csv.Error:  # one field longer than csv's limit: not the delimiter of a long header
+            return 0
+
+    return max(DELIMITERS, key=columns)
 
 
 def _place(path: Path, header: tuple[str, ...], name: str, delimiter: str) -> int:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks, data, erm, losses, noisy_gd, products, requesters
+from dd_jax import checks, data, erm, losses, memory, noisy_gd, products, requesters
 from dd_jax.constants import CATALOGUE, OF_CLASSES, Precision
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -318,7 +318,11 @@ class Answer(NamedTuple):
 
 
 def answers(
-    questions: Sequence[Question], run: Callable[[list[PlannedRun]], list], *, seeds: int = 1
+    questions: Sequence[Question],
+    run: Callable[[list[PlannedRun]], list],
+    *,
+    seeds: int = 1,
+    at_once: int | None = None,
 ) -> list[Answer]:
     """Plan every question and run the plans; questions with the same plan share one run.
 
@@ -326,11 +330,13 @@ def answers(
         questions: what to plan.
         run: outcomes of planned runs over seeds, such as `sweeps.run` with `judged`.
         seeds: runs of each plan; a plan with more work than anybody would wait for is refused.
+        at_once: runs in memory at the same time, all seeds by default.
 
     Raises:
         InputError: no question has a plan; the message is the first one's reason.
     """
-    planned = [_planned(question, seeds) for question in questions]
+    held = seeds if at_once is None else min(at_once, seeds)
+    planned = [_planned(question, seeds, held) for question in questions]
     reasons = [answer.refused for answer in planned]
     if None not in reasons:
         raise InputError(f"no setting has a plan: {reasons[0]}")
@@ -343,18 +349,32 @@ def answers(
     ]
 
 
-def _planned(question: Question, seeds: int) -> Answer:
+def _planned(question: Question, seeds: int, at_once: int) -> Answer:
     try:
         plan = question.plan()
         certificate = plan.certificate(question.adaptivity, question.requests)
-        check_work(plan, question.requests, seeds)
+        check_work(plan, question.dim, question.requests, seeds, at_once)
     except InputError as error:
         return Answer(question, refused=str(error))
     return Answer(question, plan, certificate)
 
 
-def check_work(plan: Plan, requests: int, seeds: int) -> None:
-    """Refuse a plan whose runs would not end within days."""
+def check_work(plan: Plan, columns: int, requests: int, seeds: int, at_once: int) -> None:
+    """Refuse a plan whose runs would not end within days, or not fit into memory.
+
+    Args:
+        plan: what is run. columns: numbers in a record.
+        requests, seeds: how often.
+        at_once: runs whose releases and edits are held at the same time.
+    """
+    releases, edits = requests + 1, requests * plan.edits_per_request
+    # Three times each: an edited database, and what judges the releases, are copies.
+    memory.require(
+        3 * 4 * (plan.n * columns + at_once * (releases * plan.dim + edits * columns)),
+        f"{plan.n:,} records of {columns:,} numbers, with {releases:,} releases and {edits:,} "
+        f"edits of {at_once:,} runs at once,",
+        "give fewer seeds, requests, records or columns",
+    )
     steps = plan.learn_steps + requests * plan.delete_steps
     work = plan.n / plan.batches * plan.dim * steps * seeds
     if work > MOST_WORK or max(plan.learn_steps, plan.delete_steps) > _MOST_STEPS:

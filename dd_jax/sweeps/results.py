@@ -159,7 +159,7 @@ def deletions(
                 progress=tick,
             )
 
-    found = deletion.answers(questions, run, seeds=seeds)
+    found = deletion.answers(questions, run, seeds=seeds, at_once=chunk)
     return _table(found, confidence, seeds, getattr(records, "caveat", ""))
 
 

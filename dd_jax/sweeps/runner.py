@@ -91,6 +91,7 @@ def over_seeds(
     checks.whole("num_seeds", num_seeds, least=1)
     checks.whole("chunk", stream.chunk, least=1)
     outputs = program(fn, key, stream.chunk, *args, mesh=stream.mesh).out_info
+    ensemble.require_outputs(outputs, stream.chunk, num_seeds)
     folder = _folder(stream, fn, key, num_seeds, args)
     parts = []
     for index in range(-(-num_seeds // stream.chunk)):

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 import dd_jax as dd
-from dd_jax import checks, data, erm
+from dd_jax import checks, data, erm, memory
 from dd_jax.baselines import newton
 from dd_jax.data import fetch
 from dd_jax.errors import InputError
@@ -232,12 +232,20 @@ def make_scene(name: str, config: Config) -> Scene:
     n = config.records or min(found - 1, QUICK_RECORDS if config.quick else found)
     if found < n:
         raise InputError(f"{name} has {found} records, target included; ask for at most so many.")
+    _require_memory(name, n, train.features.shape[1])
     train = jax.tree.map(lambda leaf: leaf[: n - 1], train)
     database = jax.tree.map(
         lambda target, rest: jnp.concatenate([target, rest]), _target(train), train
     )
     problem = dd.Problem(dd.losses.logistic(), config.l2_of(name))
     return Scene(name, config, problem, database, test)
+
+
+def _require_memory(name: str, records: int, dim: int) -> None:
+    """Refuse a scene whose systems would not fit: about 24 arrays of records, worlds and shards."""
+    memory.require(
+        24 * 4 * records * dim, f"comparing on {records:,} records of {name}", "give fewer records"
+    )
 
 
 def _load(name: str) -> tuple[Labelled, Labelled]:
@@ -254,6 +262,7 @@ def _with_own_feature(records: Labelled) -> Labelled:
 def _synthetic(records: int, seed: int) -> tuple[Labelled, Labelled]:
     """Two overlapping classes on the sphere: L = 1, β = 1/4 and ‖a‖ = 1 hold by construction."""
     label_key, noise_key = jax.random.split(jax.random.key(seed))
+    _require_memory(SYNTHETIC, records, SYNTHETIC_DIM + 1)
     count = 2 * records
     label = jnp.where(jax.random.bernoulli(label_key, shape=(count,)), 1.0, -1.0)
     draws = jax.random.normal(noise_key, (count, SYNTHETIC_DIM))
