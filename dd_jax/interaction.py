@@ -13,12 +13,14 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Int, PyTree
 
 from dd_jax import checks, databases, products, sharding
@@ -52,8 +54,16 @@ class Observation(NamedTuple):
     request: Int[Array, ""]
 
 
-class Requester(NamedTuple):
-    """An update requester 𝒬 with its memory.
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("init", "act"), meta_fields=("max_requests",)
+)
+@dataclass(frozen=True)
+class Requester:
+    """An update requester 𝒬 with its memory: a pytree of what its functions are bound to.
+
+    A function that needs records takes them first, and is bound to them by
+    `jax.tree_util.Partial(act, records)`. They are then arguments of the compiled programs.
+    Arrays that a plain function closes over become part of the programs, which are kept on disk.
 
     Attributes:
         init: `key -> memory`.
@@ -64,6 +74,13 @@ class Requester(NamedTuple):
     init: Callable[[Array], Any]
     act: Callable[[Array, Any, Observation], tuple[Any, Edit]]
     max_requests: int | None = None
+
+    def __post_init__(self):
+        for name in ("init", "act"):
+            function = getattr(self, name)
+            # Pytree operations also put things in place of functions that are none.
+            if callable(function) and not isinstance(function, Partial):
+                object.__setattr__(self, name, Partial(function))
 
 
 def interact(
@@ -80,9 +97,10 @@ def interact(
     """Serve `num_requests` edit requests: learn, then delete and publish after each of them.
 
     Pure: vmap it over keys, or call it without jit: it is compiled once for a mechanism, a
-    requester, the counts and the shapes. Values that the mechanism or the requester close over are
-    read once, at compile time; the compiled program keeps them, records included, until
-    `jax.clear_caches()`. Under a vmap over keys the database is not copied as long as the
+    requester's functions, the counts and the shapes. The database and what a requester is bound to
+    are arguments of the program. Arrays that the mechanism or a requester's function closes over
+    are read once, at compile time; they become part of the program, and of the copy of it that
+    `dd-jax` keeps on disk. Under a vmap over keys the database is not copied as long as the
     requester's edits do not depend on the key. Where they do, `overlay` avoids the copies, at the
     cost of i·r more rows in every gradient and n bytes for each key.
 
@@ -121,13 +139,13 @@ def interact(
         check_database(database, mechanism)
     if mesh is not None and not isinstance(database, databases.RowShard):
         database = sharding.split_rows(database, mesh)
-    if not _is_hashable((mechanism, requester)):
+    if not _is_hashable((mechanism, jax.tree.structure(requester))):
         # Without a hash JAX cannot look up a compiled program: traced at every call.
         run = _whole_interaction if mesh is None else _split_interaction
     else:
         run = _interact if mesh is None else _interact_split
     how = (num_requests, tuple(observed.tolist()), overlay if mesh is None else mesh)
-    return run(mechanism, requester, *how, key, database)
+    return run(mechanism, *how, key, database, requester)
 
 
 def _is_hashable(value) -> bool:
@@ -138,14 +156,14 @@ def _is_hashable(value) -> bool:
     return True
 
 
-def _split_interaction(mechanism, requester, num_requests, observed, mesh, key, database):
+def _split_interaction(mechanism, num_requests, observed, mesh, key, database, requester):
     """`interact` on a database whose rows are split over a mesh."""
-    fixed = (mechanism, requester, num_requests, observed, False)
-    return sharding.over_rows(functools.partial(_whole_interaction, *fixed), mesh)(key, database)
+    run = functools.partial(_whole_interaction, mechanism, num_requests, observed, False)
+    return sharding.over_rows(run, mesh)(key, database, requester)
 
 
 @products.full
-def _whole_interaction(mechanism, requester, num_requests, observed, overlay, key, database):
+def _whole_interaction(mechanism, num_requests, observed, overlay, key, database, requester):
     """`interact`, after its arguments were checked.
 
     Products are computed in full precision, also inside mechanisms and requesters that name none.
@@ -174,9 +192,9 @@ def _whole_interaction(mechanism, requester, num_requests, observed, overlay, ke
     return _compacted(curator), transcript
 
 
-# Compiled once for a mechanism, a requester, the counts, the mesh and the shapes.
-_interact = jax.jit(_whole_interaction, static_argnums=(0, 1, 2, 3, 4))
-_interact_split = jax.jit(_split_interaction, static_argnums=(0, 1, 2, 3, 4))
+# Compiled once for a mechanism, a requester's functions, the counts, the mesh and the shapes.
+_interact = jax.jit(_whole_interaction, static_argnums=(0, 1, 2, 3))
+_interact_split = jax.jit(_split_interaction, static_argnums=(0, 1, 2, 3))
 
 
 def drive(

@@ -1,10 +1,12 @@
 """Update requesters (`dfn:updreq`): fixed, random and adversarial streams, and an adaptive one."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, PyTree
 
 from dd_jax import checks, products
@@ -38,13 +40,17 @@ def fixed_stream(stream: Edit) -> Requester:
         )
 
     stream = _own(stream)
+    return Requester(_no_memory, Partial(_next_edit, stream), max_requests=stream.index.shape[0])
 
-    def act(key, memory, observation):
-        del key
-        edit = jax.tree.map(lambda leaf: leaf[observation.request - 1], stream)
-        return memory, edit
 
-    return Requester(init=lambda key: (), act=act, max_requests=stream.index.shape[0])
+def _no_memory(key):
+    del key
+    return ()
+
+
+def _next_edit(stream: Edit, key, memory, observation: Observation):
+    del key
+    return memory, jax.tree.map(lambda leaf: leaf[observation.request - 1], stream)
 
 
 def deletions(loss: Loss, database: PyTree, rows: Sequence[int]) -> Requester:
@@ -58,9 +64,9 @@ def deletions(loss: Loss, database: PyTree, rows: Sequence[int]) -> Requester:
 def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> Requester:
     """A non-adaptive requester: r distinct random rows get random records of a public pool."""
     checks.whole("edits_per_request", edits_per_request, least=1, most=n)
-    pool, pool_size = _own(pool), _pool_size(pool)
+    pool_size = _pool_size(pool)
 
-    def act(key, memory, observation):
+    def act(pool, key, memory, observation):
         del observation
         row_key, record_key = jax.random.split(key)
         rows = jax.random.choice(row_key, n, (edits_per_request,), replace=False)
@@ -68,7 +74,7 @@ def random_replacement(n: int, pool: PyTree, *, edits_per_request: int = 1) -> R
         record = jax.tree.map(lambda leaf: leaf[picks], pool)
         return memory, Edit(rows.astype(jnp.int32), record)
 
-    return Requester(init=lambda key: (), act=act)
+    return Requester(_no_memory, Partial(act, _own(pool)))
 
 
 def churn(row: int, pool: PyTree) -> Requester:
@@ -78,15 +84,15 @@ def churn(row: int, pool: PyTree) -> Requester:
     row can do.
     """
     checks.whole("row", row)
-    pool, pool_size = _own(pool), _pool_size(pool)
+    pool_size = _pool_size(pool)
 
-    def act(key, memory, observation):
+    def act(pool, key, memory, observation):
         del key
         pick = (observation.request - 1) % pool_size
         record = jax.tree.map(lambda leaf: leaf[pick][None], pool)
         return memory, Edit(jnp.full((1,), row, jnp.int32), record)
 
-    return Requester(init=lambda key: (), act=act)
+    return Requester(_no_memory, Partial(act, _own(pool)))
 
 
 def _own(tree: Any) -> Any:
@@ -118,11 +124,11 @@ def largest_loss(loss: Loss, database: PyTree, *, edits_per_request: int = 1) ->
     checks.whole("edits_per_request", edits_per_request, least=1, most=n)
     null = null_records(loss, database, edits_per_request)
 
-    def init(key):
+    def init(database, key):
         del key
         return LossMemory(loss.template(database), jnp.ones(n, dtype=bool))
 
-    def act(key, memory, observation: Observation):
+    def act(database, null, key, memory, observation: Observation):
         del key
         release = jax.tree.map(
             lambda seen, last: jnp.where(observation.visible, seen, last),
@@ -134,7 +140,9 @@ def largest_loss(loss: Loss, database: PyTree, *, edits_per_request: int = 1) ->
         rows = jax.lax.top_k(alive, edits_per_request)[1].astype(jnp.int32)
         return LossMemory(release, memory.alive.at[rows].set(False)), Edit(rows, null)
 
-    return Requester(init, act, max_requests=n // edits_per_request)
+    return Requester(
+        Partial(init, database), Partial(act, database, null), max_requests=n // edits_per_request
+    )
 
 
 def shown_first(requester: Requester, count: Any) -> Requester:
@@ -144,14 +152,15 @@ def shown_first(requester: Requester, count: Any) -> Requester:
     releases to this requester, and compiles once.
     """
 
-    def act(key, memory, observation: Observation):
-        visible = observation.visible & (observation.request <= count)
-        release = jax.tree.map(
-            lambda leaf: jnp.where(visible, leaf, jnp.zeros_like(leaf)), observation.release
-        )
-        return requester.act(key, memory, observation._replace(release=release, visible=visible))
+    return dataclasses.replace(requester, act=Partial(_act_on_first, requester, count))
 
-    return requester._replace(act=act)
+
+def _act_on_first(requester: Requester, count, key, memory, observation: Observation):
+    visible = observation.visible & (observation.request <= count)
+    release = jax.tree.map(
+        lambda leaf: jnp.where(visible, leaf, jnp.zeros_like(leaf)), observation.release
+    )
+    return requester.act(key, memory, observation._replace(release=release, visible=visible))
 
 
 def sign_recoder(n: int, *, deletes: bool, target: int = 0) -> Requester:

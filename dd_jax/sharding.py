@@ -137,23 +137,23 @@ def over_mesh(run: Callable, mesh: Mesh, args: PyTree) -> Callable:
 
 
 def over_rows(run: Callable, mesh: Mesh) -> Callable:
-    """`run(key, split) -> (state, rest)` on a database whose rows are split over a mesh.
+    """`run(key, split, given) -> (state, rest)` on a database with rows split over a mesh.
 
     What `run` returns is the same on every device, except the state's database, which stays split.
     """
     whole: Any = PartitionSpec()
 
-    def spread_run(key, split):
+    def spread_run(key, split, given):
         where = specs_of(split)
         state = {name: where if name == "database" else whole for name in CuratorState._fields}
         split_run = jax.shard_map(
             run,
             mesh=mesh,
-            in_specs=(whole, where),
+            in_specs=(whole, where, whole),
             out_specs=(CuratorState(**state), whole),
             check_vma=False,
         )
-        return split_run(key, split)
+        return split_run(key, split, given)
 
     return spread_run
 

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, PyTree
 
 from dd_jax import checks, ensemble
@@ -286,28 +287,26 @@ class Interaction(NamedTuple):
 
     Attributes:
         mechanism: the curator.
-        make_requester: 𝒬 from `args`; `always(requester)` where there are none.
+        requester: 𝒬; interactions whose requesters differ in arrays alone share a program.
         database: 𝒟. alternative: the edit that makes the neighbour.
         kept: the numbers of the releases that are kept; the last of them ends the interaction.
         deleted_by: the request that must delete the target, 0 if it stays.
-        args: what else differs between interactions that share one compiled program.
         chunk: seeds per device call.
         observe: releases the requester is shown.
     """
 
     mechanism: Mechanism
-    make_requester: Callable[..., Requester]
+    requester: Requester
     database: PyTree
     alternative: Edit
     kept: tuple[int, ...]
     deleted_by: int
-    args: tuple
     chunk: int | None
     observe: tuple[int, ...] = ()
 
     def sample(self, key: Array, seeds: int, neighbours=ensemble.neighbours, **options) -> Pair:
         """The kept releases in both worlds, leaves (seeds, releases, …); see `two_worlds`."""
-        program = (self.mechanism, self.make_requester, self.kept, self.observe)
+        program = (self.mechanism, self.kept, self.observe)
         return two_worlds(
             _trial(*program),
             key,
@@ -316,7 +315,7 @@ class Interaction(NamedTuple):
             self.alternative,
             self.alternative.index,
             jnp.int32(self.deleted_by),
-            *self.args,
+            self.requester,
             in_double=_trial(*program, double=True),
             neighbours=neighbours,
             **options,
@@ -324,11 +323,10 @@ class Interaction(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _trial(mechanism, make_requester, kept, observe, double=False):
+def _trial(mechanism, kept, observe, double=False):
     """One function object per program, so that interactions which share it compile it once."""
 
-    def trial(key, database, rows, deleted_by, *args):
-        requester = make_requester(*args)
+    def trial(key, database, rows, deleted_by, requester):
         requester = in_double(requester) if double else requester
         return one_run(
             key,
@@ -336,15 +334,6 @@ def _trial(mechanism, make_requester, kept, observe, double=False):
         )
 
     return trial
-
-
-@functools.lru_cache(maxsize=64)
-def always(requester: Requester) -> Callable[[], Requester]:
-    """A function that returns this requester, for `Interaction`.
-
-    It is the same object for the same requester, so that the program is compiled once.
-    """
-    return lambda: requester
 
 
 def neighbouring_releases(
@@ -399,8 +388,7 @@ def neighbouring_releases(
         )
     first = 0 if request is None else request
     kept, worlds = tuple(range(first, num_requests + 1)), (database, alternative)
-    curious = always(requester)
-    found = Interaction(mechanism, curious, *worlds, kept, first, (), chunk, tuple(observe))
+    found = Interaction(mechanism, requester, *worlds, kept, first, chunk, tuple(observe))
     return found.sample(key, seeds, chunk=chunk, mesh=mesh, progress=progress)
 
 
@@ -481,18 +469,21 @@ def in_double(requester: Requester) -> Requester:
     single precision, as it was written to do.
     """
 
-    def init(key):
-        with jax.enable_x64(False):
-            return _cast(requester.init(key), jnp.float32)
+    rounded = Partial(_init_in_single, requester), Partial(_act_in_single, requester)
+    return Requester(*rounded, max_requests=requester.max_requests)
 
-    def act(key, memory, observation):
-        seen = Observation(*_cast(tuple(observation), jnp.float32))
-        with jax.enable_x64(False):
-            memory, edit = requester.act(key, memory, seen)
-            memory = _cast(memory, jnp.float32)
-        return memory, Edit(edit.index, _cast(edit.record, jnp.float64))
 
-    return Requester(init, act, requester.max_requests)
+def _init_in_single(requester: Requester, key):
+    with jax.enable_x64(False):
+        return _cast(requester.init(key), jnp.float32)
+
+
+def _act_in_single(requester: Requester, key, memory, observation: Observation):
+    seen = Observation(*_cast(tuple(observation), jnp.float32))
+    with jax.enable_x64(False):
+        memory, edit = requester.act(key, memory, seen)
+        memory = _cast(memory, jnp.float32)
+    return memory, Edit(edit.index, _cast(edit.record, jnp.float64))
 
 
 def _resolved(pair: Pair, again: Callable[..., Pair], database, alternative: Edit) -> Pair:

@@ -1,16 +1,25 @@
 """Compiled programs are kept between runs of `dd-jax`: a second run of the same shapes loads them.
 
-Only the console program turns this on, never `import dd_jax`. It sets JAX's own environment
-variables, so that commands which do not need JAX do not load it. The key of an entry is made by JAX
-from the program, the versions, the flags and the processor's features.
+Only the console program turns this on, never `import dd_jax`. It waits until JAX is imported, so
+that commands which do not need JAX do not load it. The key of a program is made by JAX from the
+program, the versions, the flags and the processor's features.
+
+A kept program ends in a digest of its key and itself: one that was damaged, or has another one's
+name, is compiled again. What a program is given (records) is not part of it; what it closes over is
+(`tests/test_private_rows.py` looks for records in the files).
 """
 
 import contextlib
+import hashlib
+import importlib.abc
+import importlib.util
 import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dd_jax.errors import InputError
 from dd_jax.files import cache_folder
@@ -21,42 +30,133 @@ OFF = "off"
 _DAYS_KEPT = 30
 # Every program is kept, however small and quick to compile: a run needs all of its programs.
 _SETTINGS = {
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+_SUFFIX = ".program"
+# Files of JAX's own cache, which earlier versions kept here: they have no digest, and some held
+# records as constants.
+_EARLIER = ("-cache", "-atime")
+_CACHE_MODULE = "jax._src.compilation_cache"
 
 
-def enable() -> None:
+def enable() -> Path | None:
     """Keep compiled programs, unless the user turned this off or no folder can be used.
 
     If the folder cannot be used, nothing is kept; if the user named that folder, one line says so.
     A folder that JAX's own variable names is left to JAX.
+
+    Returns:
+        the folder that programs are kept in, or None.
     """
     named = os.environ.get(VARIABLE, "")
     if named.lower() == OFF:
         disable()
-        return
+        return None
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
+        return None
     try:
         folder = cache_folder(VARIABLE, "compiled")
         _prepare(folder)
     except (InputError, OSError) as error:
         if named:
             print(f"dd-jax: compiled programs are not kept: {error}", file=sys.stderr)
-        return
+        return None
     _forget_old(folder)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    for name, value in _SETTINGS.items():
-        os.environ.setdefault(name, value)
-    # JAX warns about an entry that is incomplete (another process is writing it, or was killed) and
-    # compiles it again, so that the warning helps nobody.
+    loaded = sys.modules.get(_CACHE_MODULE)
+    if loaded is None:
+        sys.meta_path.insert(0, _WhenLoaded(folder))
+    else:
+        _use(loaded, folder)
+    # JAX warns about a program that it cannot load or keep, and compiles it, so that the warning
+    # helps nobody.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation")
+    return folder
 
 
 def disable() -> None:
     """Keep and load nothing, even if JAX's own variable names a folder."""
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+
+
+class Programs:
+    """The cache that JAX is given in place of its own: a file for each program."""
+
+    def __init__(self, folder: Path):
+        self._path = folder
+
+    def get(self, key: str) -> bytes | None:
+        """The program, or None where none is kept; a damaged one is named and compiled again."""
+        try:
+            content = (self._path / f"{key}{_SUFFIX}").read_bytes()
+        except FileNotFoundError:
+            return None
+        program = _verified(key, content)
+        if program is None:
+            print(
+                f"dd-jax: the compiled program {key[:60]} is damaged; it is compiled again",
+                file=sys.stderr,
+            )
+        return program
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep a program; a reader that comes meanwhile finds part of it, which is damaged."""
+        (self._path / f"{key}{_SUFFIX}").write_bytes(value + _digest(key, value))
+
+
+def programs(folder: Path) -> Iterator[tuple[str, bytes | None]]:
+    """The name and the content of every kept program, uncompressed; None where it is damaged."""
+    from jax._src.compilation_cache import decompress_executable
+
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        found = _verified(path.name.removesuffix(_SUFFIX), path.read_bytes())
+        yield path.name, None if found is None else decompress_executable(found)
+
+
+def _digest(key: str, program: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\n" + program).digest()
+
+
+def _verified(key: str, content: bytes) -> bytes | None:
+    """The program in front of its digest, or None."""
+    size = hashlib.sha256().digest_size
+    program = content[:-size]
+    return program if content[-size:] == _digest(key, program) else None
+
+
+class _WhenLoaded(importlib.abc.MetaPathFinder):
+    """Puts `Programs` in place of JAX's cache on import; JAX has no public way for it."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def find_spec(self, fullname, path=None, target=None):
+        """The module of JAX's cache, followed by `_use`."""
+        del path, target
+        if fullname != _CACHE_MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_use(module):
+            load(module)
+            _use(module, self._folder)
+
+        spec.loader.exec_module = load_and_use
+        return spec
+
+
+def _use(cache_module: Any, folder: Path) -> None:
+    """Give JAX the folder and `Programs`; settings that the user made are left alone."""
+    cache_module.get_file_cache = lambda path: (Programs(Path(path)), path)
+    settings = cache_module.config.config
+    for name, value in _SETTINGS.items():
+        if name.upper() not in os.environ:
+            settings.update(name, value)
+    settings.update("jax_compilation_cache_dir", str(folder))
 
 
 def _prepare(folder: Path) -> None:
@@ -71,11 +171,12 @@ def _prepare(folder: Path) -> None:
 
 
 def _forget_old(folder: Path) -> None:
-    """Delete old entries: this bounds the size of the folder and removes damaged ones in time."""
+    """Delete old programs, which bounds the size of the folder, and those of earlier versions."""
     oldest = time.time() - _DAYS_KEPT * 24 * 3600
     # Other processes may be deleting the same files.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
-                if entry.name.endswith("-cache") and entry.stat().st_mtime < oldest:
+                old = entry.name.endswith(_SUFFIX) and entry.stat().st_mtime < oldest
+                if old or entry.name.endswith(_EARLIER):
                     os.unlink(entry)

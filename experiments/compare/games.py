@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, PyTree
 
 import dd_jax as dd
@@ -37,6 +38,8 @@ MOST_NUMBERS = 1.5e8
 class Board(NamedTuple):
     """What a contestant works on: records, how a label becomes one, what a release shows.
 
+    A pytree: its functions are bound to their records, which are arguments of what is compiled.
+
     Attributes:
         database: 𝒟_0, the target in row 0.
         write: `label -> record` (one row): the target's features with this label.
@@ -55,28 +58,27 @@ def make_board(scene: Scene, contestant: Contestant) -> Board:
     target = scene.target
     if contestant.releases == CLUSTERS:
         points = k_means.points(scene.database.features)
-
-        def place(label):
-            return k_means.Points(label * target[None], jnp.ones(1, jnp.int32))
-
         blank = k_means.deletion(points, [TARGET_ROW]).record
-        return Board(points, place, blank, _read_centroids)
-
-    def write(label):
-        return Labelled(target[None], jnp.asarray(label, target.dtype)[None])
-
+        return Board(points, Partial(_write_point, target), blank, Partial(_read_centroids))
     blank = dd.deletion(scene.problem.loss, scene.database, [TARGET_ROW]).record
-    trace = scene.trace
+    read = {LINEAR: _read_model, SHARDED: _read_shards}[contestant.releases]
+    return Board(scene.database, Partial(_write_record, target), blank, Partial(read, scene.trace))
 
-    def read(model):
-        return jnp.stack([model[-1], model @ trace])
 
-    def read_shards(models):
-        return read(jnp.sum(models, axis=0))
+def _write_point(target: Array, label):
+    return k_means.Points(label * target[None], jnp.ones(1, jnp.int32))
 
-    return Board(
-        scene.database, write, blank, {LINEAR: read, SHARDED: read_shards}[contestant.releases]
-    )
+
+def _write_record(target: Array, label):
+    return Labelled(target[None], jnp.asarray(label, target.dtype)[None])
+
+
+def _read_model(trace: Array, model: Array) -> Array:
+    return jnp.stack([model[-1], model @ trace])
+
+
+def _read_shards(trace: Array, models: Array) -> Array:
+    return _read_model(trace, jnp.sum(models, axis=0))
 
 
 def _read_centroids(centroids: Array) -> Array:
@@ -127,7 +129,7 @@ def look(key: Array, view: PostDeletionView, *, read: Callable) -> Sight:
 
 
 def trial(
-    key: Array, database: PyTree, *, mechanism, board: Board, copies: int, releases: int
+    key: Array, database: PyTree, board: Board, *, mechanism, copies: int, releases: int
 ) -> Outcome:
     """One interaction in one world."""
     deletion = copies + 1
@@ -150,12 +152,11 @@ def sample(
     fn = functools.partial(
         trial,
         mechanism=base.mechanism(contestant.system),
-        board=board,
         copies=copies,
         releases=releases,
     )
     other = dd.replacement([TARGET_ROW], board.write(jnp.float32(-1)))
-    worlds = (key, seeds, board.database, other)
+    worlds = (key, seeds, board.database, other, board)
     if contestant.one_by_one:
         return two_worlds(fn, *worlds, neighbours=_one_by_one)
     chunk = min(CHUNK, seeds)
@@ -165,11 +166,12 @@ def sample(
     return two_worlds(fn, *worlds, chunk=chunk)
 
 
-def _one_by_one(fn, key: Array, seeds: int, database: PyTree, edit: Edit) -> Pair:
+def _one_by_one(fn, key: Array, seeds: int, database: PyTree, edit: Edit, board: Board) -> Pair:
     """`dd.neighbours` for a curator that branches: under a vmap it would take both branches."""
-    run = jax.jit(lambda keys, database: jax.lax.map(lambda key: fn(key, database), keys))
+    run = jax.jit(lambda keys, *args: jax.lax.map(lambda key: fn(key, *args), keys))
     worlds = (database, dd.apply_edit(database, edit))
-    return Pair(*map(run, jax.random.split(key, (2, seeds)), worlds))
+    keys = jax.random.split(key, (2, seeds))
+    return Pair(*(run(*arm, board) for arm in zip(keys, worlds, strict=True)))
 
 
 def judge(present: np.ndarray, absent: np.ndarray, confidence: float) -> Estimate:

@@ -423,8 +423,8 @@ def audit_setting(curated: Curated, config: Any) -> AuditSetting:
     database = dd.apply_edit(train, dd.replacement([target.row], target.record))
     alternative = dd.replacement([target.row], target.other)
     delete = requesters.stack_edits([dd.deletion(problem.loss, train, [target.row])])
-    plain = (noisy_gd.mechanism(problem, plan), requesters.fixed_stream)
-    interaction = Interaction(*plain, database, alternative, seen, 1, (delete,), CHUNK)
+    fixed = (noisy_gd.mechanism(problem, plan), requesters.fixed_stream(delete))
+    interaction = Interaction(*fixed, database, alternative, seen, 1, CHUNK)
     certificate = plan.certificate(request=1)
     score = along(target.direction)
 

@@ -120,7 +120,7 @@ def test_kept_chunks_are_made_again_in_double_precision_too(tmp_path):
     edits = dd.Edit(jnp.zeros((1, 1), jnp.int32), jnp.array([[[0.25]]]))
     worlds = (DATABASE, dd.replacement([0], jnp.array([[-1.0]])))
     curator = dd.noisy_gd.mechanism(PROBLEM, schedule)
-    interaction = Interaction(curator, fixed_stream, *worlds, (0, 1), 1, (edits,), 400)
+    interaction = Interaction(curator, fixed_stream(edits), *worlds, (0, 1), 1, 400)
     stream = sweeps.Stream(tmp_path, "coarse", {}, 400)
 
     def sample():

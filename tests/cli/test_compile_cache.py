@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from jax._src import compilation_cache
+from problems import soak
 
 from dd_jax import cli
 from dd_jax.cli import compile_cache
@@ -38,16 +40,13 @@ JAXS_OWN = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
     """No variable of JAX's or ours is set, and the user's cache folder is a temporary one."""
-    for name in (compile_cache.VARIABLE, *JAXS_OWN, *compile_cache._SETTINGS):
+    for name in (compile_cache.VARIABLE, *JAXS_OWN):
         monkeypatch.setenv(name, "")  # so that it is put back, whoever sets it
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    # The JAX of these tests keeps nothing.
+    monkeypatch.setattr(compile_cache, "_use", lambda module, folder: None)
     return monkeypatch
-
-
-def kept_in():
-    compile_cache.enable()
-    return os.environ.get("JAX_COMPILATION_CACHE_DIR")
 
 
 def counted(*arguments):
@@ -57,21 +56,20 @@ def counted(*arguments):
     return json.loads(done.stderr.splitlines()[-1])
 
 
-def test_programs_go_into_the_users_cache_folder_however_small(environment, tmp_path):
-    assert kept_in() == str(tmp_path / "home" / "dd_jax" / "compiled")
+def test_programs_go_into_the_users_cache_folder(environment, tmp_path):
+    assert compile_cache.enable() == tmp_path / "home" / "dd_jax" / "compiled"
     assert (tmp_path / "home" / "dd_jax" / "compiled").stat().st_mode & 0o777 == 0o700
-    assert os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] == "0"
-    assert os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] == "-1"
 
 
 def test_a_variable_moves_the_folder_or_turns_it_off(environment, tmp_path):
     environment.setenv(compile_cache.VARIABLE, "Off")
-    assert kept_in() is None
+    assert compile_cache.enable() is None
     assert os.environ["JAX_ENABLE_COMPILATION_CACHE"] == "false", "even with a folder of JAX's"
     environment.setenv(compile_cache.VARIABLE, str(tmp_path / "elsewhere"))
-    assert kept_in() == str(tmp_path / "elsewhere")
+    assert compile_cache.enable() == tmp_path / "elsewhere"
     environment.setenv("JAX_COMPILATION_CACHE_DIR", "theirs")
-    assert kept_in() == "theirs", "JAX's own variable is left alone"
+    assert compile_cache.enable() is None, "JAX's own variable is left alone"
+    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == "theirs"
 
 
 def test_without_a_place_of_ones_own_nothing_is_kept_and_nothing_is_said(
@@ -79,10 +77,10 @@ def test_without_a_place_of_ones_own_nothing_is_kept_and_nothing_is_said(
 ):
     (tmp_path / "file").write_text("")
     environment.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert kept_in() is None
+    assert compile_cache.enable() is None
     environment.delenv("XDG_CACHE_HOME")
     environment.setattr(Path, "expanduser", no_home)
-    assert kept_in() is None
+    assert compile_cache.enable() is None
     assert capsys.readouterr().err == "", "nobody asked for a cache"
 
 
@@ -110,22 +108,24 @@ def test_a_named_folder_that_cannot_be_trusted_or_used_is_said_in_one_line(
         folder.mkdir()
         folder.chmod(fault)
     environment.setenv(compile_cache.VARIABLE, str(folder))
-    assert kept_in() is None
+    assert compile_cache.enable() is None
     error = capsys.readouterr().err
     assert str(folder) in error
     assert error.count("\n") == 1
 
 
-def test_old_entries_are_deleted_and_nothing_else(environment, tmp_path):
+def test_old_programs_and_those_of_earlier_versions_are_deleted_and_nothing_else(
+    environment, tmp_path
+):
     environment.setenv(compile_cache.VARIABLE, str(tmp_path))
     month_ago = time.time() - 31 * 24 * 3600
-    for name in ("old-cache", "new-cache", "old-notes"):
+    for name in ("old.program", "new.program", "old-notes", "new-cache", "new-atime"):
         (tmp_path / name).write_text("")
         if name.startswith("old"):
             os.utime(tmp_path / name, (month_ago, month_ago))
     tmp_path.chmod(0o700)
     compile_cache.enable()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new-cache", "old-notes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.program", "old-notes"]
 
 
 def test_every_command_takes_the_flag(capsys):
@@ -145,21 +145,50 @@ def test_the_second_run_of_the_same_shapes_compiles_nothing(environment, tmp_pat
     # The secret key (whose shape takes one more trace), keys, learning, deletion, whether the
     # compiler knows an option, the interaction and its judge; no small programs beside them.
     assert second["cache_hits"] == second["jaxpr_trace_duration"] - 1 == 7
-    assert len(list((tmp_path / "home" / "dd_jax" / "compiled").glob("*-cache"))) == 7
+    assert len(list((tmp_path / "home" / "dd_jax" / "compiled").iterdir())) == 7
 
 
-def test_an_entry_that_was_cut_off_is_compiled_again_without_a_word(environment):
-    code = """if True:
-        import os
-        from dd_jax.cli import compile_cache
-        compile_cache.enable()
-        import jax
-        for _ in range(2):
-            jax.jit(abs)(2)
-            folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
-            (entry,) = (name for name in os.listdir(folder) if name.endswith("-cache"))
-            os.truncate(f"{folder}/{entry}", 100)
-            jax.clear_caches()
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stderr == b""
+DAMAGED = """if True:
+    from dd_jax.cli import compile_cache
+    folder = compile_cache.enable()
+    import jax
+    counts = []
+    jax.monitoring.register_event_listener(lambda name, **_: counts.append(name.rsplit("/", 1)[1]))
+    def answer():
+        counts.clear()
+        jax.clear_caches()
+        return float(jax.jit(lambda x: x * 3 + 1)(2.0))
+    assert answer() == 7.0 and jax.jit(abs)(-2) == 2
+    (entry,) = (path for path in folder.iterdir() if "lambda" in path.name)
+    whole = entry.read_bytes()
+    assert answer() == 7.0 and "cache_hits" in counts
+    # Whole files under another program's name are damaged too: the digest is of both.
+    other = next(path for path in folder.iterdir() if path != entry).read_bytes()
+    flips = [whole[:k] + bytes([whole[k] ^ 1 << k % 8]) + whole[k + 1:]
+             for k in range(0, len(whole), len(whole) // FLIPS)]
+    for content in (b"", whole[:100], whole[:-1], whole + b"x", other, *flips):
+        entry.write_bytes(content)
+        assert answer() == 7.0 and "cache_misses" in counts
+        assert answer() == 7.0 and "cache_hits" in counts
+        print("damaged")
+"""
+
+
+def test_a_damaged_program_is_named_compiled_again_and_replaced(environment):
+    code = DAMAGED.replace("FLIPS", str(soak(12, 400)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = done.stderr.splitlines()
+    assert len(said) == done.stdout.count("damaged") >= 17
+    assert all("jit__lambda" in line and "damaged" in line for line in said)
+
+
+def test_programs_are_read_back_whole_or_not_at_all(tmp_path):
+    kept = compile_cache.Programs(tmp_path)
+    assert kept.get("first") is None
+    program = compilation_cache.compress_executable(b"machine code")
+    kept.put("first", program)
+    kept.put("second", program)
+    assert kept.get("first") == program
+    (tmp_path / "second.program").write_bytes(b"something else, longer than a digest is")
+    found = dict(compile_cache.programs(tmp_path))
+    assert found == {"first.program": b"machine code", "second.program": None}

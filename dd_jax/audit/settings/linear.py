@@ -10,7 +10,7 @@ import numpy as np
 
 from dd_jax import losses, noisy_gd, requesters
 from dd_jax.audit import scores
-from dd_jax.audit.samples import Interaction, always
+from dd_jax.audit.samples import Interaction
 from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
@@ -77,17 +77,17 @@ def _interactions(
     database = blank.at[row].set(1)
     opposite = replacement([row], jnp.full((1, 1), -1, jnp.float32))
     empty = deletion(problem.loss, blank, [row])
-    recoder = always(requesters.sign_recoder(plan.n, deletes=True, target=row))
+    recoder = requesters.sign_recoder(plan.n, deletes=True, target=row)
 
     def stream(rows, alternative: Edit, request: int) -> Interaction:
         edits = requesters.stack_edits([deletion(problem.loss, blank, [one]) for one in rows])
-        plain = (mechanism, requesters.fixed_stream, database, alternative)
-        return Interaction(*plain, EVERY, request, (edits,), CHUNK)
+        fixed = (mechanism, requesters.fixed_stream(edits), database, alternative)
+        return Interaction(*fixed, EVERY, request, CHUNK)
 
     # Row 1 is blank already.
     stays = [1] * REQUESTS
     deleted = [row if request == deleted_by else 1 for request in range(1, REQUESTS + 1)]
-    recoded = Interaction(mechanism, recoder, database, opposite, (1,), 1, (), CHUNK, observe=(0,))
+    recoded = Interaction(mechanism, recoder, database, opposite, (1,), 1, CHUNK, observe=(0,))
     found = {
         "stays": stream(stays, opposite, 0),
         "deleted": stream(deleted, opposite, deleted_by),

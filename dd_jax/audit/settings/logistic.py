@@ -11,11 +11,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array
 
 from dd_jax import data, erm, losses, noisy_gd, requesters
 from dd_jax.audit import scores
-from dd_jax.audit.samples import Interaction, always
+from dd_jax.audit.samples import Interaction
 from dd_jax.audit.settings.base import (
     EPS_DD,
     EPS_DP,
@@ -125,10 +126,11 @@ def recoder(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> 
         del key
         return Looks(jnp.float32(0), jnp.float32(0))
 
-    def act(key, memory, observation):
+    def act(bound, key, memory, observation):
         del key
+        own, null, direction, centre = bound
         looked = observation.visible.astype(jnp.float32)
-        seen = observation.release @ direction - jnp.float32(target.centre)
+        seen = observation.release @ direction - centre
         memory = Looks(memory.total + looked * seen, memory.count + looked)
         now = observation.request == deleted_by
         features = jnp.broadcast_to(jnp.sign(memory.total) * direction, own.features.shape)
@@ -138,7 +140,8 @@ def recoder(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> 
         rows = others.at[0].set(jnp.where(now, jnp.int32(target.row), others[0]))
         return memory, Edit(rows, record)
 
-    return Requester(init, act)
+    bound = (own, null, direction, jnp.float32(target.centre))
+    return Requester(init, Partial(act, bound))
 
 
 def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int) -> Requester:
@@ -147,17 +150,19 @@ def loss_chaser(loss: Loss, train: Labelled, target: Target, *, deleted_by: int)
     """
     delete = deletion(loss, train, [target.row])
     others = requesters.largest_loss(loss, apply_edit(train, delete))
+    row = target.row
 
-    def init(key):
+    def init(others, key):
         memory = others.init(key)
-        return memory._replace(alive=memory.alive.at[target.row].set(False))
+        return memory._replace(alive=memory.alive.at[row].set(False))
 
-    def act(key, memory, observation):
+    def act(others, delete, key, memory, observation):
         memory, edit = others.act(key, memory, observation)
         now = observation.request == deleted_by
         return memory, jax.tree.map(lambda new, old: jnp.where(now, new, old), delete, edit)
 
-    return Requester(init, act, max_requests=others.max_requests)
+    bound = Partial(init, others), Partial(act, others, delete)
+    return Requester(*bound, max_requests=others.max_requests)
 
 
 # --- the setting --------------------------------------------------------------------------------
@@ -223,16 +228,14 @@ def _of_row(
         if deleted_by:
             rows[deleted_by - 1] = row
         edits = requesters.stack_edits([deletion(loss, train, [other]) for other in rows])
-        plain = (mechanism, requesters.fixed_stream)
-        return Interaction(*plain, *worlds, kept, deleted_by, (edits,), SHARED_CHUNK)
+        fixed = (mechanism, requesters.fixed_stream(edits))
+        return Interaction(*fixed, *worlds, kept, deleted_by, SHARED_CHUNK)
 
     def adaptive(kind: str, seen: int, request: int) -> Interaction:
         make = recoder if kind == RECODING else loss_chaser
-        requester = always(make(loss, train, target, deleted_by=request))
+        requester = make(loss, train, target, deleted_by=request)
         told = {"observe": tuple(range(seen))}
-        return Interaction(
-            mechanism, requester, *worlds, (request,), request, (), COPIED_CHUNK, **told
-        )
+        return Interaction(mechanism, requester, *worlds, (request,), request, COPIED_CHUNK, **told)
 
     def case(name, words, releases, claim, gates=GAUSSIAN) -> AuditedClaim:
         ours, paper = claim

@@ -15,7 +15,7 @@ import numpy as np
 from dd_jax import losses, noisy_gd, requesters
 from dd_jax.audit import claims, scores
 from dd_jax.audit.gibbs import gibbs_samples
-from dd_jax.audit.samples import Interaction, always
+from dd_jax.audit.samples import Interaction
 from dd_jax.audit.settings.base import EPS_DP, GAUSSIAN, AuditedClaim, AuditSetting
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -80,11 +80,10 @@ def interactions(problem: Problem, plan: Plan) -> dict[str, Interaction]:
     rows = jnp.arange(N, dtype=jnp.int32)
     edits = [Edit(rows, labelled(labels_after(i))) for i in range(1, REQUESTS + 1)]
     every = tuple(range(REQUESTS + 1))
-    fixed = (requesters.fixed_stream, *worlds)
-    stream = (requesters.stack_edits(edits),)
+    stream = requesters.fixed_stream(requesters.stack_edits(edits))
     return {
-        "deleted": Interaction(mechanism, *fixed, every, 1, stream, CHUNK),
-        "recoded": Interaction(mechanism, always(recoder()), *worlds, (1,), 1, (), CHUNK, (0,)),
+        "deleted": Interaction(mechanism, stream, *worlds, every, 1, CHUNK),
+        "recoded": Interaction(mechanism, recoder(), *worlds, (1,), 1, CHUNK, (0,)),
     }
 
 
