@@ -106,8 +106,8 @@ def build_scene(problem: Problem, database: Labelled, group: int) -> Scene:
     groups = np.stack([np.flatnonzero(label == side)[:group] for side in (-1, 1)])
     targets = jnp.asarray(np.setdiff1d(np.arange(label.size), groups)[:MOST_TARGETS], jnp.int32)
     groups = jnp.asarray(groups, jnp.int32)
-    measure = jax.vmap(functools.partial(_thresholds, problem, database, groups))
-    return Scene(database, groups, targets, *jax.jit(measure)(targets))
+    measure = jax.jit(jax.vmap(_thresholds, in_axes=(None, None, None, 0)))
+    return Scene(database, groups, targets, *measure(problem, database, groups, targets))
 
 
 def _thresholds(problem, database, groups, target) -> tuple[Array, Array]:

@@ -107,10 +107,10 @@ def _fixed(mechanism: Mechanism, requests: int):
 
 
 @functools.lru_cache(maxsize=64)
-def _adaptive(mechanism: Mechanism, requester: Requester, requests: int, observe: tuple[int, ...]):
+def _adaptive(mechanism: Mechanism, requests: int, observe: tuple[int, ...]):
     """All releases and edits where the requester sees releases."""
 
-    def run(key, database):
+    def run(key, database, requester):
         _, happened = interact(
             key, mechanism, requester, database, num_requests=requests, observe=observe
         )
@@ -196,8 +196,8 @@ def _every_step(key: Array, mechanism: Mechanism, scene: Scene, seeds: int) -> l
 def _given_edits(key: Array, mechanism: Mechanism, scene: Scene, seeds: int) -> list[Pair]:
     """φ_i given u_1 … u_i, and publish(A(𝒟_i)), for the most frequent edits of a requester."""
     run_key, *keys = jax.random.split(key, 1 + scene.requests * MOST_BRANCHES)
-    run = _adaptive(mechanism, scene.requester, scene.requests, scene.observe)
-    happened = over_seeds(run, run_key, seeds, scene.database)
+    run = _adaptive(mechanism, scene.requests, scene.observe)
+    happened = over_seeds(run, run_key, seeds, scene.database, scene.requester)
     releases, edits = jax.tree.map(np.asarray, happened)
     found = []
     for step in range(1, scene.requests + 1):
@@ -238,10 +238,11 @@ def _neighbours(key: Array, mechanism: Mechanism, scene: Scene, seeds: int) -> l
 
 def _adaptive_neighbours(key: Array, mechanism: Mechanism, scene: Scene, seeds: int) -> list[Pair]:
     """The same where the requests depend on the releases that came before them."""
-    run = _adaptive(mechanism, scene.requester, scene.requests, scene.observe)
+    run = _adaptive(mechanism, scene.requests, scene.observe)
     arms = []
     for part, world in zip(jax.random.split(key), _worlds(scene), strict=True):
-        releases, edits = jax.tree.map(np.asarray, over_seeds(run, part, seeds, world))
+        happened = over_seeds(run, part, seeds, world, scene.requester)
+        releases, edits = jax.tree.map(np.asarray, happened)
         _check_deletion(scene, edits.index[:, scene.deleted_by - 1])
         arms.append(_since(releases, scene.deleted_by))
     return [Pair(*arms)]

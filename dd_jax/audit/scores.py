@@ -256,7 +256,7 @@ def deleted_record_loss(loss: Any, record: PyTree, template: PyTree) -> Score:
 
     @jax.jit
     @products.full
-    def losses(models):
+    def losses(models, record):
         each_release = jax.vmap(value, in_axes=(0, None))
         return jax.vmap(each_release, in_axes=(0, None))(models, record)
 
@@ -272,7 +272,7 @@ def deleted_record_loss(loss: Any, record: PyTree, template: PyTree) -> Score:
             jnp.asarray(part.reshape(-1, count, *np.shape(leaf)), jnp.result_type(leaf))
             for part, leaf in zip(columns, leaves, strict=True)
         ]
-        found = losses(jax.tree.unflatten(structure, models))
+        found = losses(jax.tree.unflatten(structure, models), record)
         return np.asarray(found, np.float64).reshape(len(table), count)
 
     def fit(present, absent) -> Scorer:
