@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO
 from dd_jax.errors import InputError
 
 SUMS = "SHA256SUMS"
+_GROUP_FOLDER = re.compile(r"(\.[^/]+)-[0-9a-f]{16}-[0-9a-f]{16}")
 # What this process is writing just now, and the folders where it looked for leftovers of others.
 _UNFINISHED: set[Path] = set()
 _LOOKED: set[Path] = set()
@@ -147,6 +149,54 @@ def read_together(folder: Path, group: str) -> dict[str, bytes]:
             if _digest(content) != wanted[name]:
                 raise ValueError(f"{folder / name} is damaged: its bytes do not have their digest")
         return found
+
+
+def groups_in(folder: Path) -> list[str]:
+    """The groups that were written into a folder; also in a copy without its links."""
+    found = []
+    for path in sorted(folder.glob(".*")):
+        if path.is_symlink():
+            leads_to = _GROUP_FOLDER.fullmatch(os.readlink(path))
+            if leads_to and leads_to[1] == path.name:
+                found.append(path.name[1:])
+        elif path.is_dir() and not _GROUP_FOLDER.fullmatch(path.name) and (path / SUMS).is_file():
+            found.append(path.name[1:])
+    return found
+
+
+def examine_together(folder: Path, group: str) -> dict[str, str | None]:
+    """Every file of a group by its name, with what is wrong with it or None."""
+    link = folder / f".{group}"
+    sums_name = f"{link.name}/{SUMS}"
+    damaged = "its bytes do not have their digest"
+    try:
+        sums = (link / SUMS).read_bytes()
+        pairs = [line.split("  ", 1) for line in sums.decode().splitlines()]
+        wanted = {name: digest for digest, name in pairs}
+    except OSError:
+        return {sums_name: "it is missing"}
+    except ValueError:
+        return {sums_name: damaged}
+    if link.is_symlink() and not os.readlink(link).startswith(f"{link.name}-{_digest(sums)[:16]}-"):
+        return {sums_name: damaged}
+    found: dict[str, str | None] = {}
+    for name, digest in wanted.items():
+        try:
+            whole = _digest((folder / name).read_bytes()) == digest
+            found[name] = None if whole else damaged
+        except OSError:
+            found[name] = "it is missing"
+    return found
+
+
+def is_group_folder(name: str) -> bool:
+    """Whether a folder of this name holds the files of a group, and is read through its link."""
+    return _GROUP_FOLDER.fullmatch(name) is not None
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file or folder of this name is what a writer has not finished."""
+    return name.startswith(".dd_jax-") and name.endswith(".part")
 
 
 def _link(path: Path, leads_to: Path) -> None:

@@ -110,11 +110,23 @@ def arrays(name: str) -> Arrays:
             _command(name),
         )
     try:
+        return read_pinned(name, file)
+    except ValueError as error:
+        raise _damaged(name, str(error)) from None
+
+
+def read_pinned(name: str, file: Path) -> Arrays:
+    """The arrays of a data set's file.
+
+    Raises:
+        ValueError: it is damaged; the text says how, in a few words.
+    """
+    try:
         found = files.read_arrays(file)
     except (OSError, ValueError) as error:
-        raise _damaged(name, f"cannot be read ({error})") from None
+        raise ValueError(f"cannot be read ({error})") from None
     if digest(found) != PINNED[name].sha256:
-        raise _damaged(name, "does not have the pinned SHA-256")
+        raise ValueError("does not have the pinned SHA-256")
     return found
 
 

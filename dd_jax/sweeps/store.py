@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 # Hexadecimal digits of the digest in a folder's name.
 SHORT = 16
 CHUNK = re.compile(r"[0-9]{6,}-[0-9a-f]{64}\.npz")
+DAMAGED = "its bytes do not have their digest, or are of another chunk"
 _LOG = logging.getLogger(__name__)
 
 
@@ -120,8 +121,7 @@ class Folder(NamedTuple):
 
     def verify(self) -> list[str]:
         """Names of the chunks that the manifest lists and that `read` would refuse."""
-        listed = read_manifest(self.path).get("chunks", {})
-        names = [f"{index}-{found}.npz" for index, found in listed.items()]
+        names = listed_chunks(read_manifest(self.path))
         return [name for name in names if self._leaves(self.path / name) is None]
 
     def _files(self, index: int | None = None) -> list[Path]:
@@ -133,23 +133,58 @@ class Folder(NamedTuple):
 def verify(results: Path) -> list[str]:
     """What is wrong in a folder of streams: damaged manifests, chunks that differ from them.
 
-    A folder whose manifest is whole is named by the digest of its identity, so that a manifest
-    altered by hand is found as well.
-
     Raises:
         InputError: the folder does not exist.
     """
     if not results.is_dir():
         raise InputError(f"there is no folder {results}; name the folder of a sweep's results.")
-    wrong = []
-    for path in sorted(path for path in results.iterdir() if path.is_dir()):
-        listed = read_manifest(path)
-        identity = {k: v for k, v in listed.items() if k not in ("chunks", "revisions")}
-        if not listed or not path.name.endswith(f"-{digest_of_json(identity)[:SHORT]}"):
-            wrong.append(f"{path.name}/{MANIFEST}")
-            continue
-        wrong.extend(f"{path.name}/{name}" for name in Folder(path, identity).verify())
-    return wrong
+    return [
+        f"{path.name}/{name}"
+        for path in sorted(results.iterdir())
+        if path.is_dir()
+        for name, damage in examine(path).items()
+        if damage is not None
+    ]
+
+
+def examine(path: Path) -> dict[str, str | None]:
+    """The files of a stream's folder by name, with what is wrong with each or None.
+
+    A folder whose manifest is whole is named by the digest of its identity, so that a manifest
+    of another folder is found as well.
+    """
+    found: dict[str, str | None] = {
+        chunk.name: None if digest(chunk.read_bytes()) == _digest_in(chunk) else DAMAGED
+        for chunk in path.iterdir()
+        if CHUNK.fullmatch(chunk.name)
+    }
+    try:
+        listed = sealed.unpack_json((path / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return found | {MANIFEST: "it is missing"}
+    except ValueError as error:
+        return found | {MANIFEST: str(error)}
+    identity = {k: v for k, v in listed.items() if k not in ("chunks", "revisions")}
+    if not path.name.endswith(f"-{digest_of_json(identity)[:SHORT]}"):
+        return found | {MANIFEST: "it is the manifest of another folder"}
+    for name in listed_chunks(listed):
+        if name not in found:
+            found[name] = "it is missing"
+    for name in Folder(path, identity).verify():
+        found[name] = found[name] or DAMAGED
+    return found | {MANIFEST: None}
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a folder is named like a stream's, and has a manifest or chunks."""
+    return re.fullmatch(rf".+-[0-9a-f]{{{SHORT}}}", path.name) is not None and any(
+        one.name == MANIFEST or CHUNK.fullmatch(one.name) for one in path.iterdir()
+    )
+
+
+def listed_chunks(manifest: dict[str, Any]) -> list[str]:
+    """Names of the files that a manifest lists."""
+    return [f"{index}-{found}.npz" for index, found in manifest.get("chunks", {}).items()]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
