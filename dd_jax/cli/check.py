@@ -33,7 +33,7 @@ class Config:
     Exit status 2: a file is damaged or cannot be searched, or a row was found.
     """
 
-    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER")]]
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER")]] = Path("results")
     """The folder; all folders below it are looked at too."""
     record: MaybePath = None
     """CSV or NPZ file with the rows to look for; the numbers of one row are enough."""

@@ -5,7 +5,10 @@ curators at their end; files that were written together in a list inside the hid
 holds them; the files of a report in the list beside its page; data sets in this package.
 """
 
+import io
+import json
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -139,13 +142,25 @@ def _alone(path: Path) -> tuple[str, str | None] | None:
             kind = "data sets"
             fetch.read_pinned(path.stem, path)
             return kind, None
+        kind = "arrays, models and curators" if path.suffix == ".npz" else "answers"
         if not sealed.owned(path, content):
-            return None
-        kind = "arrays and curators" if path.suffix == ".npz" else "answers"
+            return None if _is_readable(path, content) else (kind, "it cannot be read")
         sealed.verify(path, content)
     except ValueError as error:
         return kind, str(error)
     return kind, None
+
+
+def _is_readable(path: Path, content: bytes) -> bool:
+    """Whether a file has the form that its name promises, whoever wrote it."""
+    if path.suffix == ".npz":
+        return zipfile.is_zipfile(io.BytesIO(content))
+    if path.suffix == ".json":
+        try:
+            json.loads(content)
+        except (ValueError, RecursionError):
+            return False
+    return True
 
 
 def _data_sets() -> Path | None:
