@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +19,8 @@ _GROUP_FOLDER = re.compile(r"(\.[^/]+)-[0-9a-f]{16}-[0-9a-f]{16}")
 # What this process is writing just now, and the folders where it looked for leftovers of others.
 _UNFINISHED: set[Path] = set()
 _LOOKED: set[Path] = set()
+# Held by a thread while it begins or ends a piece of writing.
+_TURN = threading.RLock()
 
 
 def cache_folder(variable: str, *below: str) -> Path:
@@ -204,13 +207,12 @@ def _link(path: Path, leads_to: Path) -> None:
     if path.is_symlink() and os.readlink(path) == str(leads_to):
         return
     aside = _new_name(path.parent)
-    _UNFINISHED.add(aside)
-    try:
-        aside.symlink_to(leads_to)
-        os.replace(aside, path)
-    finally:
-        _remove(aside)
-        _UNFINISHED.discard(aside)
+    with _TURN:
+        try:
+            aside.symlink_to(leads_to)
+            os.replace(aside, path)
+        finally:
+            _remove(aside)
 
 
 def _remove_replaced(folder: Path, group: str) -> None:
@@ -267,6 +269,11 @@ def remove_leftovers(folder: Path) -> None:
             _remove(path)
 
 
+def stop_writing() -> None:
+    """Let no other thread begin or finish a piece of writing: this process ends now."""
+    _TURN.acquire(timeout=1)  # a thread that no fork brought along may hold it
+
+
 def remove_unfinished() -> None:
     """Remove what this process is writing, before it ends in the middle."""
     for path in list(_UNFINISHED):
@@ -289,6 +296,19 @@ def _held(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
     The first time in a folder, what killed processes left there is removed.
     """
+    with _TURN:
+        aside, lock = _begin(folder, make)
+    try:
+        yield aside
+    finally:
+        with _TURN:
+            _remove(aside)
+            _UNFINISHED.discard(aside)
+            os.close(lock)
+
+
+def _begin(folder: Path, make: Callable[[Path], None]) -> tuple[Path, int]:
+    """The path of what was made, and the descriptor that locks it."""
     if folder not in _LOOKED:
         _LOOKED.add(folder)
         remove_leftovers(folder)
@@ -310,15 +330,9 @@ def _held(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         if aside.exists():
-            break
+            return aside, lock
         os.close(lock)
         _UNFINISHED.discard(aside)
-    try:
-        yield aside
-    finally:
-        _remove(aside)
-        _UNFINISHED.discard(aside)
-        os.close(lock)
 
 
 def _new_name(folder: Path) -> Path:

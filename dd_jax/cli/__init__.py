@@ -6,13 +6,14 @@ help) and `main(config) -> int`. Exit statuses: see `output`. `python -m experim
 """
 
 import importlib
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dd_jax.cli import compile_cache
-from dd_jax.cli.output import BAD_INPUT, reported
+from dd_jax.cli import signals
+
+# Other modules are imported inside functions: the less is loaded before `signals.watch`, the fewer
+# interrupts come before it.
 
 
 class Program(NamedTuple):
@@ -22,6 +23,7 @@ class Program(NamedTuple):
         name: what a person types. summary: what it is for, in one sentence.
         package: the package that has a module for each command.
         commands: the commands, with one line about each.
+        kept: of commands that were interrupted, what is not lost.
         elsewhere: commands of another program that people look for here: what to type instead.
     """
 
@@ -29,6 +31,7 @@ class Program(NamedTuple):
     summary: str
     package: str
     commands: Mapping[str, str]
+    kept: Mapping[str, str] = {}
     elsewhere: Mapping[str, str] = {}
 
 
@@ -48,42 +51,59 @@ DD_JAX = Program(
     "Certified data deletion in JAX.",
     "dd_jax.cli",
     COMMANDS,
+    {"sweep": "complete chunks are kept, and the same command goes on from them"},
     {name: f"python -m experiments {name}" for name in ("bench", "compare", "report")},
 )
-
-FOR_ALL = f"""Every command takes {compile_cache.FLAG}:
-compile anew, and keep no compiled programs. The environment variable {compile_cache.VARIABLE}
-names the folder that they are kept in, or is {compile_cache.OFF}."""
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = DD_JAX) -> int:
     """Run one command; returns the exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    arguments = [argument for argument in arguments if argument != compile_cache.FLAG]
-    if not arguments or arguments[0] in ("-h", "--help"):
+    from dd_jax.cli.output import reported
+
+    label, work = _asked(list(sys.argv[1:] if arguments is None else arguments), program)
+    return reported(label, work)
+
+
+def _asked(arguments: list[str], program: Program) -> tuple[str, Callable[[], int]]:
+    """What the arguments ask for, and how it calls itself."""
+    from dd_jax.cli.compile_cache import FLAG
+    from dd_jax.cli.output import BAD_INPUT, say
+
+    def usage() -> int:
         print(_usage(program))
         return 0 if arguments else BAD_INPUT
-    if arguments[0] == "--version":
+
+    def version() -> int:
         print(importlib.import_module("importlib.metadata").version("dd-jax"))
         return 0
-    name, *options = arguments
-    if name not in program.commands:
+
+    def unknown() -> int:
         remedy = f"choose one of {', '.join(sorted(program.commands))}"
         if name in program.elsewhere:
             remedy = f"from a checkout, run `{program.elsewhere[name]}`"
-        print(f"{program.name}: no command {name!r}; {remedy}.", file=sys.stderr)
+        say(f"{program.name}: no command {name!r}; {remedy}.")
         return BAD_INPUT
-    return reported(f"{program.name} {name}", lambda: _run(program, name, options))
+
+    arguments = [argument for argument in arguments if argument != FLAG]
+    name, *options = arguments or ["--help"]
+    if name in program.commands:
+        return f"{program.name} {name}", lambda: _run(program, name, options)
+    other = {"-h": usage, "--help": usage, "--version": version}
+    return program.name, other.get(name, unknown)
 
 
 def _usage(program: Program) -> str:
+    from dd_jax.cli.compile_cache import FLAG, OFF, VARIABLE
+
     width = max(map(len, program.commands))
     rows = [f"  {name:<{width}}  {program.commands[name]}" for name in sorted(program.commands)]
     return "\n".join(
         (
             f"usage: {program.name} COMMAND [options]\n\n{program.summary}\n\ncommands:",
             *rows,
-            f"\n`{program.name} COMMAND --help` explains a command's options. {FOR_ALL}",
+            f"\n`{program.name} COMMAND --help` explains a command's options. Every command takes "
+            f"{FLAG}:\ncompile anew, and keep no compiled programs. The environment variable "
+            f"{VARIABLE}\nnames the folder that they are kept in, or is {OFF}.",
         )
     )
 
@@ -99,16 +119,18 @@ def _run(program: Program, name: str, options: list[str]) -> int:
 
 
 def entry(program: Program = DD_JAX) -> None:
-    """Console entry point; a reader that closes the pipe early (`| head`) ends it quietly."""
-    if compile_cache.FLAG in sys.argv:
-        compile_cache.disable()
-    else:
-        compile_cache.enable()
+    """Console entry point; does not return."""
+    name = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in program.commands else ""
+    signals.watch(f"{program.name} {name}".rstrip(), program.kept.get(name, ""))
+    from dd_jax.cli import compile_cache, output
+
     try:
+        output.prepare_streams()
+        if compile_cache.FLAG in sys.argv:
+            compile_cache.disable()
+        else:
+            compile_cache.enable()
         status = main(program=program)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Nothing can be written any more. The interpreter flushes at exit, and would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # a reader that has seen enough, such as `| head`
         status = 0
-    sys.exit(status)
+    signals.leave(status)

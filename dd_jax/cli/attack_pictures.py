@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dd_jax import files
 from dd_jax.attacks import AttackResult, find
 from dd_jax.attacks.base import Picture
 from dd_jax.cli import style
@@ -40,10 +41,12 @@ def save(result: AttackResult, path: Path) -> None:
     """
     check_path(path)
     figure = draw(result)
+    suffix = path.suffix[1:]
     # Text stays text, and no date is written: the same numbers give the same small file.
-    with plt.rc_context({"svg.fonttype": "none"}):
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
-        figure.savefig(path, dpi=150, bbox_inches="tight", metadata=metadata[path.suffix])
+    with plt.rc_context({"svg.fonttype": "none"}), files.whole_file(path) as file:
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+        options = {"format": suffix, "metadata": metadata[suffix]}
+        figure.savefig(file, dpi=150, bbox_inches="tight", **options)
     plt.close(figure)
 
 

@@ -24,8 +24,9 @@ from typing import Annotated, Any
 import tyro
 
 from dd_jax import checks
+from dd_jax.cli import signals
 from dd_jax.cli.options import MaybeInt, MaybeText, Switch, flag
-from dd_jax.cli.output import BAD_INPUT, INTERNAL_ERROR, reported
+from dd_jax.cli.output import BAD_INPUT, INTERNAL_ERROR, reported, say
 from dd_jax.errors import InputError, ProcessLost
 
 # JAX is imported inside functions: help does not need it, and the parent of a distributed job must
@@ -209,7 +210,7 @@ def _work(name: str, config: Any, work: Callable[[], int], told: int) -> None:
 
     def joined() -> int:
         if config.devices.address()["process_id"] == 0:
-            print(f"{name}: waiting for the others …", file=sys.stderr)
+            say(f"{name}: waiting for the others …")
         config.devices.start()
         from dd_jax import processes
 
@@ -223,8 +224,6 @@ def _work(name: str, config: Any, work: Callable[[], int], told: int) -> None:
     status = INTERNAL_ERROR
     try:
         status = reported(name, joined)
-        sys.stdout.flush()
-        sys.stderr.flush()
     except BrokenPipeError:  # the reader went away, which is not an error of the job
         status = 0
     finally:
@@ -253,10 +252,14 @@ def _leave(patience: float) -> None:
 
 
 def _end_with_parent(alive: int) -> None:
-    """End at once when the parent is gone: its end of the pipe closes."""
+    """End at once when the parent is gone: its end of the pipe closes.
+
+    Signals that the parent waits for are blocked here too, so that it alone hears an interrupt.
+    """
 
     def follow():
         os.read(alive, 1)
+        signals.stop()
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()

@@ -9,13 +9,12 @@ import inspect
 import io
 import itertools
 import re
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from dd_jax import checks
+from dd_jax import checks, files
 from dd_jax.errors import InputError
 
 # The types of options whose default the help text does not show: it would say "None" or nothing.
@@ -61,7 +60,7 @@ def require_folder(option: str, folder: Path) -> None:
     if not made.is_dir():
         raise InputError(f"{option} {folder}: {made} is a file; name a folder.")
     try:
-        with tempfile.TemporaryDirectory(dir=made):
+        with files.temporary_folder(made):
             pass
     except OSError as error:
         raise InputError(

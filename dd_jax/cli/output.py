@@ -4,8 +4,10 @@ Exit statuses: 0 success, 1 a claim was refuted, 2 bad input, 3 an error of the 
 lost process of a distributed job.
 """
 
+import contextlib
 import json
 import math
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,9 +70,33 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def say(text: str) -> None:
-    """Progress goes to standard error, so that a pipe gets the result alone."""
-    print(text, file=sys.stderr, flush=True)
+def say(text: str, stream=None) -> None:
+    """Progress goes to standard error, so that a pipe gets the result alone.
+
+    Nobody can be told that it cannot be written, and nothing is lost with it.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr if stream is None else stream, flush=True)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams fit for a program, whatever it was started with.
+
+    A closed one would give its number to the next file, and libraries would write into that file.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Standard output that can only be read: what is printed is an error, not lost.
+            nowhere = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @contextmanager
@@ -84,7 +110,7 @@ def progress(label: str, *, stream=None) -> Iterator[Callable[[int, int], None]]
         from dd_jax.sweeps import progress_lines  # not before a command has started JAX
 
         def line(text: str) -> None:
-            print(text, file=stream, flush=True)
+            say(text, stream)
 
         line(f"{label}: compiling …")
         yield progress_lines(label, line)
@@ -108,29 +134,38 @@ def progress(label: str, *, stream=None) -> Iterator[Callable[[int, int], None]]
 
 
 def reported(label: str, work: Callable[[], int]) -> int:
-    """The exit status of a piece of work; what went wrong is said in one line."""
+    """The exit status of a piece of work; what went wrong is said in one line.
+
+    What it printed is on its way when this returns: a full disk is an error like any other.
+    """
     try:
-        return work()
+        return _flushed(work)
     except InputError as error:
-        print(f"{label}: {error}", file=sys.stderr)
+        say(f"{label}: {error}")
         return BAD_INPUT
     except BrokenPipeError:
         raise  # the reader went away, which is not bad input: see `dd_jax.cli.entry`
     except OSError as error:
-        print(f"{label}: {error}; name another place.", file=sys.stderr)
+        say(f"{label}: {error}; name another place.")
         return BAD_INPUT
     except MemoryError:
-        print(f"{label}: out of memory; ask for a smaller run.", file=sys.stderr)
+        say(f"{label}: out of memory; ask for a smaller run.")
         return BAD_INPUT
     except ProcessLost as error:
         remedy = "start all processes again: complete chunks are kept"
-        print(f"{label}: {error}; {remedy}.", file=sys.stderr)
+        say(f"{label}: {error}; {remedy}.")
         return INTERNAL_ERROR
     except Exception as error:
         # Status 1 would say that a claim was refuted.
-        traceback.print_exc()
-        print(
-            f"{label}: internal error, no claim was judged: {type(error).__name__}: {error}",
-            file=sys.stderr,
-        )
+        say(traceback.format_exc().rstrip())
+        say(f"{label}: internal error, no claim was judged: {type(error).__name__}: {error}")
         return INTERNAL_ERROR
+
+
+def _flushed(work: Callable[[], int]) -> int:
+    try:
+        status = work()
+    except SystemExit as done:  # the parser has printed its help
+        status = int(done.code or 0)
+    sys.stdout.flush()
+    return status

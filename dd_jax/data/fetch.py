@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dd_jax import files
+from dd_jax import files, programs
 from dd_jax.errors import InputError, MissingData
 
 FOLDER_VARIABLE = "DD_JAX_DATA"
@@ -160,8 +160,8 @@ def _known(name: str) -> str:
 
 
 def _obtain(source: Source, pinned: Pinned) -> Arrays:
-    with tempfile.TemporaryDirectory() as folder:
-        file = download(source, Path(folder))
+    with files.temporary_folder(Path(tempfile.gettempdir())) as folder:
+        file = download(source, folder)
         found = hashlib.sha256(file.read_bytes()).hexdigest()
         if found != source.sha256:
             raise InputError(
@@ -184,14 +184,14 @@ def download(source: Source, folder: Path) -> Path:
     if shutil.which(command[0]) is None:
         raise InputError(f"{source.client} is not installed.")
     try:
-        done = subprocess.run(
+        # What a client that is killed leaves behind is in the folder as well.
+        aside = folder / "aside"
+        aside.mkdir()
+        done = programs.run(
             [*command, source.package],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
+            folder=folder,
+            variables={name: str(aside) for name in ("TMPDIR", "npm_config_cache")},
+            seconds=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"no answer in {_TIMEOUT_SECONDS} seconds; try again.") from None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from dd_jax import files
 from dd_jax.cli import style
 from experiments.bench import kernel, streams
 
@@ -144,7 +145,8 @@ def draw(result: dict, path: Path) -> None:
         _time(figure.add_subplot(grid[1, 0]), result["growth"])
         _memory(figure.add_subplot(grid[1, 1]), result["growth"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with files.whole_file(path) as file:
+        figure.savefig(file, format=path.suffix[1:] or "png", dpi=130)
     style.plt.close(figure)
 
 

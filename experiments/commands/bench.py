@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dd_jax.cli.output import print_json, print_table
+from dd_jax import programs
+from dd_jax.cli.output import print_json, print_table, say
 from dd_jax.errors import InputError
 
 # This package is not installed: another process finds it here.
@@ -71,7 +71,7 @@ def main(config: Config) -> int:
     result = run.benchmark(
         quick=config.quick,
         with_cells=apart,
-        progress=lambda text: print(text, file=sys.stderr),
+        progress=say,
     )
     result["regressions"] = run.regressions(result, past)
     run.remember(config.history, result)
@@ -126,9 +126,11 @@ def _pin(available: list[int], cores: int) -> None:
 
 def _two_cores() -> tuple[dict, ...]:
     """The cell with two cores, measured by a process that has two devices."""
-    print("seeds over 2 cores …", file=sys.stderr)
+    say("seeds over 2 cores …")
     command = [sys.executable, "-m", "experiments", "bench", "--cores", "2", "--json"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
+    done = programs.run(command, folder=CHECKOUT)
+    if done.returncode:
+        raise RuntimeError(f"the cell with two cores was not measured: {done.stderr}")
     return tuple(json.loads(done.stdout)["cells"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dd_jax.cli.options import Switch, Texts, require_folder
-from dd_jax.cli.output import print_json
+from dd_jax.cli.output import print_json, say
 from experiments.commands import list_names
 
 REFUTED, FAILED = 1, 3
@@ -55,12 +55,12 @@ def main(config: Config) -> int:
     figures.chosen(config.figures)
     require_folder("--results", config.results)
     start = time.monotonic()
-    print("python -m experiments report: starting JAX …", file=sys.stderr, flush=True)
+    say("python -m experiments report: starting JAX …")
     from experiments.report import Options, write_report
 
     options = Options(config.results, config.scale, config.figures, config.recompute)
-    with _teller() as say:
-        report = write_report(options, say)
+    with _teller() as tell:
+        report = write_report(options, tell)
     values = _values(report, config.scale, time.monotonic() - start)
     if config.json:
         print_json(values)
@@ -107,7 +107,7 @@ def _print(values: dict[str, Any]) -> None:
 def _teller() -> Iterator[Callable]:
     """How progress is told: a moving line on a terminal, a line for each thing elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda schedule, text: print(f"[{schedule.words()}] {text}", file=sys.stderr)
+        yield lambda schedule, text: say(f"[{schedule.words()}] {text}")
         return
     from rich.console import Console
     from rich.live import Live
@@ -126,9 +126,9 @@ def _teller() -> Iterator[Callable]:
 
     with Live(get_renderable=line, console=Console(stderr=True), transient=True) as live:
 
-        def say(schedule, text: str) -> None:
+        def tell(schedule, text: str) -> None:
             if "\n" in text:  # a traceback must not be lost
                 live.console.print(text, markup=False, highlight=False)
             told[:] = [(schedule, text.splitlines()[0])]
 
-        yield say
+        yield tell

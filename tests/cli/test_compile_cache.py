@@ -16,7 +16,7 @@ from dd_jax.cli import compile_cache
 
 # `dd-jax` with a count of what JAX compiled, loaded and traced on standard error.
 COUNTED = """
-import collections, json, sys
+import atexit, collections, json, sys
 counts = collections.Counter()
 def listen(name, *_, **__):
     counts[name.rsplit("/", 1)[1]] += 1
@@ -27,10 +27,8 @@ def watch():
 from dd_jax import cli
 run = cli._run
 cli._run = lambda *arguments: (watch(), run(*arguments))[1]
-try:
-    cli.entry()
-finally:
-    print(json.dumps(counts), file=sys.stderr)
+atexit.register(lambda: print(json.dumps(counts), file=sys.stderr))
+cli.entry()
 """
 
 
