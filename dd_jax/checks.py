@@ -6,8 +6,10 @@ message reads "NAME = VALUE is not …; give …." There is no JAX here: a calle
 traced checks first that they are concrete.
 """
 
+import functools
 import operator
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from dd_jax.errors import CertificateRefused, InputError
 
 # A step size computed as `2 / (2 * l2 + smoothness)` may exceed its own limit by a rounding error.
 _ROUNDING = 8 * np.finfo(np.float64).eps
+_P, _T = ParamSpec("_P"), TypeVar("_T")
 
 
 # --- numbers and arrays of them -------------------------------------------------------------------
@@ -113,6 +116,27 @@ def _array(name, value, fits, what, remedy):
         shown = value if array.ndim == 0 else f"{array[~good].flat[0]:g}"
         raise InputError(f"{name} = {shown} is not {what}; {remedy}.")
     return array
+
+
+def representable(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The function, which refuses numbers for which its formulas leave the range of float64.
+
+    Each number may be fine alone, as 1e200 is, and its square not. What comes out of infinities
+    then is no bound.
+    """
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                return function(*args, **kwargs)
+        except ArithmeticError as error:  # of Python's floats or of NumPy's
+            raise InputError(
+                f"a formula leaves the range of 64-bit floats ({error.args[-1]}); give numbers "
+                f"that are less large or small."
+            ) from None
+
+    return checked
 
 
 # --- one count, one choice ------------------------------------------------------------------------

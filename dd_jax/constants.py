@@ -28,6 +28,8 @@ THREE_PASS_ROUNDOFF = 2 * 2.0**-16
 # Rows normalised in float32 miss their norm by a few roundings (2⁻²³), so domains accept norms up
 # to R(1 + ROUNDING); every constant here counts with that norm.
 ROUNDING = 2.0**-21
+# Norms whose squares are floats.
+_MOST = 1e100
 # max |tanh''| = 4 / (3√3), at tanh² = 1/3.
 TANH_CURVATURE = 4 / (3 * math.sqrt(3))
 
@@ -204,7 +206,7 @@ def softmax(
     The gradient is a ⊗ (p - e_y) with ‖p - e_y‖ ≤ √2; the Hessian in the scores, diag(p) - ppᵀ, has
     norm at most 1/2.
     """
-    checks.whole("num_classes", num_classes, least=2)
+    checks.whole("num_classes", num_classes, least=2, most=2**31)
     radius = _radius(feature_norm, intercept)
     return LossConstants(
         name="softmax",
@@ -252,8 +254,8 @@ def bounded_network(
     ‖∇f‖ ≤ ‖v‖R; the Hessian is ψ''·∇f∇fᵀ plus ψ' times a block-diagonal matrix with blocks
     v_j tanh''(u_j) aaᵀ, where |ψ''| ≤ k, |ψ'| ≤ 1.
     """
-    checks.whole("hidden", hidden, least=1)
-    checks.positive("output_norm", output_norm)
+    checks.whole("hidden", hidden, least=1, most=2**31)
+    checks.positive("output_norm", output_norm, most=_MOST)
     radius = _radius(feature_norm, intercept)
     curvature = TANH_CURVATURE * (output_norm**2 + output_norm / math.sqrt(hidden))
     return LossConstants(
@@ -286,7 +288,7 @@ def _exact(value: float) -> str:
 
 def _radius(feature_norm: float, intercept: bool) -> float:
     """A bound on the norm of the feature vector that the loss uses, for any accepted row."""
-    checks.positive("feature_norm", feature_norm)
+    checks.positive("feature_norm", feature_norm, most=_MOST)
     return math.hypot(feature_norm * (1 + ROUNDING), int(intercept))
 
 

@@ -39,6 +39,8 @@ _VARIABLES = {
 }
 # Seconds without a heartbeat after which a process counts as lost; JAX's default is 100.
 _HEARTBEAT = 30
+# Seconds that a process waits for the others to come; JAX's default is 300.
+_ASSEMBLY = 40
 # What JAX prints when it aborts a process because another one is lost.
 _GIVEN_UP = b"JAX distributed service detected fatal errors"
 # Seconds that a process waits for the others to end: after its work, and after bad input.
@@ -115,7 +117,11 @@ class Devices:
         import jax
 
         try:
-            jax.distributed.initialize(**self.address(), heartbeat_timeout_seconds=_HEARTBEAT)
+            jax.distributed.initialize(
+                **self.address(),
+                initialization_timeout=_ASSEMBLY,
+                heartbeat_timeout_seconds=_HEARTBEAT,
+            )
         except (TypeError, ValueError) as error:
             missing = [name for name in _VARIABLES if self._given(name) is None]
             words = ", ".join(f"{flag(name)} (or {_VARIABLES[name]})" for name in missing)

@@ -22,6 +22,8 @@ from dd_jax.plans import (
 MaybeRisk = Annotated[
     float | Literal["paper"] | None, tyro.conf.arg(metavar="FLOAT|paper", help_behavior_hint="")
 ]
+# Any text: random orders are refused by name, with the reason.
+Batches = Annotated[int | str, tyro.conf.arg(metavar="INT|auto")]
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Config:
     """Step size η; the accountant's own by default."""
     noise_variance: MaybeFloat = None
     """Noise variance σ²; by default the smallest that the budgets allow."""
-    batches: Literal["auto"] | int = 1
+    batches: Batches = 1
     """Cyclic batches m of consecutive rows, one per step; auto takes the cheapest."""
     reference: Literal["replaced", "null"] = "replaced"
     """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
@@ -236,7 +238,8 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
         if not problem.loss.convex:
             raise InputError(f"{problem.loss.name} is not convex; give --nonconvex.")
         common |= _convex(config) | {"accountant": accountant}
-        return plan_convex(problem, batches=config.batches, **common)
+        batches: Any = config.batches
+        return plan_convex(problem, batches=batches, **common)
     if (config.batches, config.reference, config.learn_steps) != (1, "replaced", None):
         raise InputError(
             "--nonconvex takes no --batches, --reference or --learn-steps; drop them, or use a "

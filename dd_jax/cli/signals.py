@@ -8,6 +8,7 @@ while the others go on. By default both signals kill, which is what the shell th
 
 import os
 import signal
+import sys
 import threading
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -60,8 +61,10 @@ def _end(numbers: set[signal.Signals], label: str, kept: str) -> None:
 
 def stop() -> None:
     """Stop writing and the programs that were started; other threads may wait for ever."""
-    from dd_jax import files, programs  # not before `watch`, which must come first
-
-    files.stop_writing()
-    programs.stop()
-    files.remove_unfinished()
+    sys.setswitchinterval(1e-4)  # each of the steps below waits that long for the main thread
+    # To import them here would take long; what is not imported has nothing to stop.
+    steps = (("files", "stop_writing"), ("programs", "stop"), ("files", "remove_unfinished"))
+    for module, name in steps:
+        step = getattr(sys.modules.get(f"dd_jax.{module}"), name, None)
+        if step is not None:
+            step()

@@ -16,6 +16,7 @@ from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import Dtype, Settings, descent, to_renyi
 
 
+@checks.representable
 def plan_composition(
     problem,
     *,

@@ -42,6 +42,7 @@ _TRIED = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200, 300, 400,
 _HALVINGS = 6
 
 
+@checks.representable
 def plan_convex(
     problem,
     *,
@@ -274,6 +275,7 @@ class Option(NamedTuple):
     noise: float
 
 
+@checks.representable
 def batch_options(
     problem, *, expected_requests: int = 100, step_size: float | None = None, **asked
 ) -> list[Option]:

@@ -17,6 +17,7 @@ from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import FORMULAS, Dtype, Settings, check_unit, whole
 
 
+@checks.representable
 def plan_nonconvex(
     problem,
     *,

@@ -131,6 +131,7 @@ class Plan(Settings):
         )
         return plan.answer(question)
 
+    @checks.representable
     def answer(self, question: Question, reduction: str = "sound") -> "Certificate":
         """The certificate that answers a question; `certificate` and `certify` ask it."""
         return Certificate(plan=self, **certificate_fields(self, question, reduction))

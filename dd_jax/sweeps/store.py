@@ -90,7 +90,7 @@ class Folder(NamedTuple):
         written_for = [str(named.pop(field, "")) for field in ("stream", "index")]
         leaves = [named[f"leaf{k}"] for k in range(len(named))]
         rows = {len(leaf) for leaf in leaves} - {self.identity["chunk"]}
-        found_in = [digest_of_json(self.identity), str(int(_number_in(path)))]
+        found_in = [digest_of_json(self.identity), _number_in(path).lstrip("0") or "0"]
         return leaves if written_for == found_in and not rows else None
 
     def write(self, index: int, leaves: list[np.ndarray]) -> None:

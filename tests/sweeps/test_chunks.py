@@ -246,6 +246,32 @@ def test_a_damaged_or_altered_manifest_is_found_and_written_again(unbroken, tmp_
     assert store.MANIFEST in caplog.text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "null",
+        "[]",
+        "3",
+        "{}",
+        "[" * 100_000,
+        '{"chunks": [], "revisions": []}',
+        '{"chunks": {"0": null}, "revisions": []}',
+        '{"chunks": {"a/b": "x"}, "revisions": []}',
+        '{"chunks": {}, "revisions": {}}',
+        '{"chunks": {}, "revisions": [3]}',
+        '{"chunks": {}, "revisions": [], "n": NaN}',
+    ],
+)
+def test_what_is_no_manifest_is_found_and_written_again(text, tmp_path):
+    folder = Folder.open(tmp_path, "x", {"chunk": 1})
+    folder.write(0, [np.zeros(1)])
+    path = folder.path / store.MANIFEST
+    path.write_text(text)
+    assert store.verify(tmp_path) == [f"{folder.path.name}/{store.MANIFEST}"]
+    Folder.open(tmp_path, "x", {"chunk": 1})
+    assert store.verify(tmp_path) == []
+
+
 def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkeypatch):
     shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(store, "revision", lambda: "0" * 40)
