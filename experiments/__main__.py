@@ -12,6 +12,7 @@ PROGRAM = cli.Program(
     "The figures, tables and measurements of dd_jax.",
     "experiments.commands",
     COMMANDS,
+    {"report": "what is complete is kept, and the same command goes on from it"},
 )
 
 if __name__ == "__main__":

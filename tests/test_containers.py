@@ -52,7 +52,7 @@ def test_two_containers_write_one_group_of_files(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not soak(0, 20), reason="whole sweeps are for `make soak`")
+@pytest.mark.skipif(soak(True, False), reason="whole sweeps are for `make soak`")
 def test_two_containers_sweep_into_one_folder(tmp_path):
     options = "--data digits-3-vs-8 --requests 1 --seeds 12 --chunk 2 --eps-dp 9 --eps-dd 9"
     for turn in range(20):
