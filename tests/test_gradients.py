@@ -8,7 +8,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import CATALOGUE, signed
+from problems import CATALOGUE, signed, soak
 from test_erm import catalogue_case, relative_error
 
 import dd_jax as dd
@@ -116,12 +116,11 @@ EACH, SHARED_MODEL, SHARED_WEIGHT = (0, 0), (None, 0), (0, None)
 NESTED = {  # axes of the inner and of the outer map
     "logistic-intercept": [
         (EACH, EACH),
-        (EACH, SHARED_MODEL),
-        (EACH, SHARED_WEIGHT),
         (SHARED_MODEL, SHARED_WEIGHT),
         (SHARED_WEIGHT, SHARED_MODEL),
+        *soak((), ((EACH, SHARED_MODEL), (EACH, SHARED_WEIGHT))),
     ],
-    "softmax": [(EACH, EACH), (SHARED_WEIGHT, SHARED_MODEL)],
+    "softmax": [(EACH, EACH), *soak((), ((SHARED_WEIGHT, SHARED_MODEL),))],
     "squared": [(EACH, EACH)],
 }
 
