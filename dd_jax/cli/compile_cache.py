@@ -6,7 +6,7 @@ program, the versions, the flags and the processor's features.
 
 A kept program ends in a digest of its key and itself: one that was damaged, or has another one's
 name, is compiled again. What a program is given (records) is not part of it; what it closes over is
-(`tests/test_private_rows.py` looks for records in the files).
+(`tests/test_compiled_records.py` looks for records in the files).
 """
 
 import contextlib
