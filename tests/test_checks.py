@@ -82,3 +82,13 @@ def test_a_step_size_beyond_the_limit_by_more_than_rounding_is_refused():
     for excess in (1e-14, 1e-12, 1e-6):
         with pytest.raises(CertificateRefused, match="step_size"):
             checks.step_size_optimal(2 / 3 * (1 + excess), 1, 1)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [lambda x: x**2, lambda x: np.float64(x) ** 2, lambda x: np.float64(x - x) / 0.0 * x],
+)
+def test_a_formula_that_leaves_the_range_of_floats_is_refused(formula):
+    with pytest.raises(InputError, match="range"):
+        checks.representable(formula)(1e200)
+    assert checks.representable(lambda x: x**2)(3.0) == 9.0
