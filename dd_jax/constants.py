@@ -129,6 +129,41 @@ class ProblemConstants:
         return min(known) if known else None
 
 
+# --- exact arithmetic -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A single-index loss φ(⟨a, θ⟩, y) whose slope exact arithmetic computes.
+
+    Attributes:
+        radius: R, the bound on ‖a‖. slope: sup |φ'|. curvature: sup |φ''|.
+        fall: sup over records of ℓ(0; x) - inf ℓ(·; x).
+    """
+
+    radius: float
+    slope: float
+    curvature: float
+    fall: float
+
+
+def exact_shape(loss: LossConstants) -> Shape | None:
+    """The shape of a loss that `losses.exact_slopes` has, read off its constants; else None."""
+    steep, curved = loss.lipschitz, loss.smoothness
+    if not loss.single_index or steep is None or curved is None:
+        return None
+    if loss.name == "Huber":
+        radius = math.sqrt(curved)
+        return Shape(radius, steep / radius, 1.0, math.inf)
+    if loss.name not in ("logistic", "smoothed hinge", "linear"):
+        return None
+    curvature = curved / steep**2
+    fall = {"logistic": math.log(2), "linear": math.inf}.get(loss.name)
+    if fall is None:  # 1 - γ/2 with γ = 1/curvature, or 1/(2γ) where the corner reaches 0
+        fall = curvature / 2 if curvature < 1 else 1 - 1 / (2 * curvature)
+    return Shape(steep, 1.0, curvature, fall)
+
+
 # --- the catalogue --------------------------------------------------------------------------------
 
 CatalogueLoss = Literal[

@@ -413,6 +413,12 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
 
     @function.def_vmap
     def _(size, batched, *args):
+        # Where a caller switched 64-bit types on for itself, this rule may run after it returned.
+        doubles = args[0].dtype == jnp.float64 or jax.config.jax_enable_x64
+        with jax.enable_x64(doubles):
+            return rule(size, batched, *args)
+
+    def rule(size, batched, *args):
         in_batch = tuple(batched)
         # A stack of one takes the form for one model, which needs no transposed copy of the rows.
         if size == 1:

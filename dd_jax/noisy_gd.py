@@ -21,13 +21,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from dd_jax import checks
+from dd_jax import checks, exact_gd
 from dd_jax.databases import records_of
 from dd_jax.erm import Problem, gradient_of
 from dd_jax.errors import InputError
 from dd_jax.guarantees.streams import pairs
 from dd_jax.keys import tagged
 from dd_jax.plans import Plan, arithmetic
+from dd_jax.plans import lattice as plan_lattice
 from dd_jax.types import Edit, Mechanism, is_concrete, num_records, publish_model
 
 
@@ -279,8 +280,10 @@ def _kept_mechanism(problem: Problem, plan) -> Mechanism:
 
 
 def _mechanism(problem: Problem, plan) -> Mechanism:
-    publish = publish_model
     _check_same_problem(plan, problem)
+    if isinstance(plan, Plan) and plan.exact:
+        return _exact_mechanism(problem, plan)
+    publish = publish_model
     if isinstance(plan, Plan):
         arithmetic.check(plan)
         publish = _rounded_to(arithmetic.publication_grid(plan))
@@ -325,6 +328,43 @@ def _mechanism(problem: Problem, plan) -> Mechanism:
 
     made_from = plan if isinstance(plan, Plan) else None
     return Mechanism(learn, delete, publish, problem.loss.domain, made_from)
+
+
+def _exact_mechanism(problem: Problem, plan: Plan) -> Mechanism:
+    """The same on a lattice (`exact_gd`): the state is the whole numbers' words, the release θ."""
+    exact_gd.require_loss(problem.loss)
+    plan_lattice.of(plan)  # refused here where the numbers do not fit
+    batches = plan.batches
+
+    def descend(key, words, database, batch, count):
+        how = {"num_steps": count, "first_batch": batch}
+        words = exact_gd.run(key, words, database, problem, plan, **how)
+        return words if batches == 1 else AtBatch(words, (batch + count) % batches)
+
+    def check(database):
+        _check_planned(plan, database, problem.loss.template(records_of(database)))
+
+    def learn(key, database):
+        check(database)
+        words = exact_gd.start(tagged(key, "start"), plan)
+        return descend(key, words, database, jnp.zeros((), jnp.int32), plan.learn_steps)
+
+    def delete(key, before, edit, after, state):
+        words, batch = state if isinstance(state, AtBatch) else (state, jnp.int32(0))
+        if isinstance(state, AtBatch) != (batches > 1) or words.shape != (plan.dim, 2):
+            raise InputError(
+                "the state is of a mechanism of another plan; continue with the plan that learned "
+                "it."
+            )
+        check(before)
+        _check_planned_edit(plan, edit)
+        return descend(key, words, after, batch, plan.delete_steps)
+
+    def publish(key, state):
+        del key
+        return exact_gd.model(state.model if isinstance(state, AtBatch) else state, plan)
+
+    return Mechanism(learn, delete, publish, problem.loss.domain, plan)
 
 
 def _rounded_to(grid: float):

@@ -107,6 +107,8 @@ class Config:
     """Use the non-convex (Gibbs-law) certificate: needs a bounded loss."""
     dtype: Literal["float32", "float64"] = "float32"
     """Floating type that is run."""
+    arithmetic: Literal["fast", "exact"] = "fast"
+    """Floating point with a certificate about real numbers, or a lattice where rounding counts."""
     precision: Precision = "full"
     """How matrix products are computed: in full, or in three bfloat16 passes on accelerators."""
     json: Switch = False
@@ -245,6 +247,8 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
             "--nonconvex takes no --batches, --reference or --learn-steps; drop them, or use a "
             "convex loss."
         )
+    if config.arithmetic == "exact":
+        raise InputError("--nonconvex takes no --arithmetic exact; drop it, or use a convex loss.")
     if config.delta is not None or config.target_risk is not None or config.protects == "label":
         raise InputError(
             "--nonconvex takes Rényi budgets only, no --delta, --target-risk or --protects label; "
@@ -260,7 +264,10 @@ def _plan(config: Config, problem: ProblemConstants, accountant: str) -> Plan:
     )
 
 
-_CONVEX = ("order", "delta", "target_risk", "protects", "reference", "expected_requests")
+_CONVEX = (
+    *("order", "delta", "target_risk", "protects", "reference", "expected_requests"),
+    "arithmetic",
+)
 
 
 def _convex(config: Config) -> dict[str, Any]:

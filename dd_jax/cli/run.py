@@ -84,6 +84,8 @@ class Config:
     """Cyclic batches m of consecutive rows, one per step; shuffle a file that is sorted."""
     reference: Literal["replaced", "null"] = "replaced"
     """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
+    arithmetic: Literal["fast", "exact"] = "fast"
+    """Floating point with a certificate about real numbers, or a lattice where rounding counts."""
     noise_variance: MaybeFloat = None
     """Noise variance σ²; by default the smallest that the budgets allow."""
     learn_steps: MaybeInt = None
@@ -133,12 +135,14 @@ def main(config: Config) -> int:
         accountant=config.accountant,
         batches=config.batches,
         reference=config.reference,
+        arithmetic=config.arithmetic,
         learn_steps=config.learn_steps,
         noise_variance=config.noise_variance,
     )
     if data.caveat and config.json:  # else it is printed above the table
         say(f"WARNING: {data.caveat}.")
-    key = secret_key() if config.seed is None else jax.random.key(config.seed)
+    generator = "chacha20" if config.arithmetic == "exact" else "default"
+    key = secret_key(generator) if config.seed is None else jax.random.key(config.seed)
     served = serving.serve(key, service, seeds=config.seeds, say=say)
     certificate = serving.certificate(service, served.transcript)
     if config.seed is not None:

@@ -122,17 +122,20 @@ def _plan(
     delta: float | None = None,
     batches: int = 1,
     reference: Any = "replaced",
+    arithmetic: Any = "fast",
     learn_steps: int | None = None,
     **common: Any,
 ) -> Plan:
     """The plan of the loss's kind; an option that its kind does not have is refused."""
     cycle = {"batches": batches, "reference": reference, "learn_steps": learn_steps}
+    cycle["arithmetic"] = arithmetic
     if problem.loss.constants.convex:
         return plan_convex(problem, accountant=accountant, delta=delta, **cycle, **common)
     odd = {
         "--delta": delta is not None,
         "--batches": batches != 1,
         "--reference": reference != "replaced",
+        "--arithmetic exact": arithmetic != "fast",
         "--learn-steps": learn_steps is not None,
         "--accountant": accountant == "unrelaxed",
     }

@@ -145,6 +145,18 @@ def epsilon_tight_linear(slope, delta):
     return floats.plain(np.where(slope == 0, 0.0, np.fmin(value, simple)))
 
 
+def linear_from_epsilon_delta(epsilon, delta):
+    """The largest ρ for which R_q ≤ qρ gives (ε, δ) by `epsilon_tight_linear`, rounded down."""
+    epsilon, delta = np.broadcast_arrays(checks.positive("epsilon", epsilon), checks.delta(delta))
+    # ρ ≤ ε, as the converted ε is at least ρ; bisected in log ρ.
+    low, high = np.full(epsilon.shape, -700.0), np.log(epsilon)
+    for _ in range(80):
+        middle = (low + high) / 2
+        above = epsilon_tight_linear(np.exp(middle), delta) > epsilon
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return floats.plain(np.exp(low))
+
+
 def best_order_linear(slope, delta):
     """The order at which `epsilon_tight` is least for a linear claim R_q ≤ qρ, ρ > 0."""
     slope, delta = checks.positive("slope", slope), checks.delta(delta)

@@ -17,7 +17,7 @@ import numpy as np
 
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
-from dd_jax.guarantees import floats, schedules
+from dd_jax.guarantees import floats, lattice, schedules
 from dd_jax.guarantees.convex import Descent, of_uses
 
 Factors = tuple[tuple[float, float], ...]
@@ -49,6 +49,8 @@ class Stream:
             multiply the factors below.
         learn_steps: K_L. delete_steps: K_U.
         learn, delete: for each of these steps a pair of factors, of η and of σ²; None for ones.
+        rounding: g, a gap that rounding adds to every step (`guarantees.lattice`); 0 for the run in
+            real numbers. Numbers are then linear in the order, but not Gaussian DP.
     """
 
     run: Descent
@@ -56,6 +58,7 @@ class Stream:
     delete_steps: int
     learn: Factors | None = None
     delete: Factors | None = None
+    rounding: float = 0.0
 
     def __post_init__(self):
         for name in ("learn_steps", "delete_steps"):
@@ -65,6 +68,10 @@ class Stream:
             steps = getattr(self, f"{name}_steps")
             factors = pairs(f"{name}_factors", getattr(self, name), steps)
             object.__setattr__(self, name, factors)
+        if self.varies and self.rounding:
+            raise CertificateRefused(
+                "rounding is counted for steps of one size and noise; give no factors."
+            )
         if self.varies:
             sizes = [size for f in (self.learn, self.delete) for size, _ in f or ((1.0, 1.0),)]
             largest = self.run.step_size * max(sizes)
@@ -74,6 +81,15 @@ class Stream:
     def varies(self) -> bool:
         """Whether step sizes or noise differ between steps."""
         return self.learn is not None or self.delete is not None
+
+    def _counted(self, eps, steps=np.inf):
+        """A bound of real numbers with the rounding of these steps counted."""
+        if self.rounding == 0:
+            return eps
+        run = self.run
+        deviation = math.sqrt(2 * run.step_size * run.noise_variance)
+        floor = lattice.floor(self.rounding, deviation, run.step_size, run.l2, steps)
+        return lattice.counted(run.order, eps, floor)
 
     @property
     def batches(self) -> int:
@@ -95,7 +111,7 @@ class Stream:
         """
         if not self.varies:
             uses, since = schedules.uses_of(place, self.batches, start, stop)
-            return of_uses(self.run, uses, since + float(end - stop))
+            return self._counted(of_uses(self.run, uses, since + float(end - stop)), end - start)
         if np.size(place) * (end - start) > _LONG:
             return np.full(np.shape(place), self.deletion if end > stop else self.privacy)
         found = [self._pool(int(p), start, stop, end).mu_squared for p in np.ravel(place)]
@@ -158,14 +174,15 @@ class Stream:
     def privacy(self) -> float:
         """ε_dp: any one release, any batch, however many requests came before."""
         if not self.varies:
-            return floats.plain(of_uses(self.run, np.inf, 0.0))
+            return floats.plain(self._counted(of_uses(self.run, np.inf, 0.0)))
         return self._suprema[0]
 
     @cached_property
     def deletion(self) -> float:
         """ε_dd: a deleted record of any batch, whenever it is deleted."""
         if not self.varies:
-            return floats.plain(of_uses(self.run, np.inf, float(self.delete_steps)))
+            eps = of_uses(self.run, np.inf, float(self.delete_steps))
+            return floats.plain(self._counted(eps))
         return self._suprema[1]
 
     @cached_property

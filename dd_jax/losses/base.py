@@ -39,6 +39,7 @@ class LinearScores(NamedTuple):
         slope_takes_models: with C scores, `slope` also takes the scores of many models at once, of
             shape (rows, C, models). It is then not mapped over the models, since a `vmap` would
             transpose every array.
+        exact: φ' in whole numbers (`losses.exact_slopes`), or None.
     """
 
     split: Callable[[PyTree], tuple[Array, Array]]
@@ -48,6 +49,7 @@ class LinearScores(NamedTuple):
     intercept: bool = False
     margin: bool = False
     slope_takes_models: bool = False
+    exact: Callable[[Array, Array, int, int], Array] | None = None
 
 
 @dataclass(frozen=True, eq=False)

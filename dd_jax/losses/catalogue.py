@@ -14,6 +14,7 @@ from jaxtyping import Array, PyTree
 
 from dd_jax import constants as proved
 from dd_jax.constants import LossConstants
+from dd_jax.losses import exact_slopes
 from dd_jax.losses.base import LinearScores, Loss, loss_of_scores
 from dd_jax.losses.domains import feature_domain, labelled_domain
 from dd_jax.types import Labelled
@@ -30,7 +31,7 @@ def _blank(database: PyTree) -> PyTree:
 
 
 def _margin_loss(
-    constants: LossConstants, value, slope, *, feature_norm: float, intercept: bool
+    constants: LossConstants, value, slope, *, feature_norm: float, intercept: bool, exact=None
 ) -> Loss:
     """A loss φ(y⟨a, θ⟩) of the margin with labels in [-1, 1].
 
@@ -43,6 +44,7 @@ def _margin_loss(
         slope=lambda t, y: y * slope(y * t),
         intercept=intercept,
         margin=True,
+        exact=exact,
     )
     return loss_of_scores(scores, constants, domain, _blank)
 
@@ -56,6 +58,7 @@ def logistic(*, feature_norm: float = 1.0, intercept: bool = False) -> Loss:
         lambda z: -jax.nn.sigmoid(-z),
         feature_norm=feature_norm,
         intercept=intercept,
+        exact=exact_slopes.logistic,
     )
 
 
@@ -81,6 +84,7 @@ def smoothed_hinge(
         lambda z: -jnp.clip((1 - z) / smoothing, 0, 1),
         feature_norm=feature_norm,
         intercept=intercept,
+        exact=exact_slopes.smoothed_hinge(smoothing),
     )
 
 
@@ -106,6 +110,7 @@ def linear(*, feature_norm: float = 1.0) -> Loss:
         split=lambda records: (records, records[..., 0]),
         value=lambda t, y: -t,
         slope=lambda t, y: -jnp.ones_like(t),
+        exact=exact_slopes.linear,
     )
     return loss_of_scores(scores, constants, domain, _blank)
 
@@ -118,6 +123,7 @@ def _residual_loss(
     feature_norm: float,
     intercept: bool,
     label_bound: float | None = None,
+    exact=None,
 ) -> Loss:
     """A regression loss φ(⟨a, θ⟩ - y).
 
@@ -131,6 +137,7 @@ def _residual_loss(
         value=lambda t, y: value(t - y),
         slope=lambda t, y: slope(t - y),
         intercept=intercept,
+        exact=exact,
     )
     return loss_of_scores(scores, constants, domain, None if intercept else _blank)
 
@@ -146,6 +153,7 @@ def huber(*, threshold: float = 1.0, feature_norm: float = 1.0, intercept: bool 
         lambda residual: jnp.clip(residual, -threshold, threshold),
         feature_norm=feature_norm,
         intercept=intercept,
+        exact=exact_slopes.huber(threshold),
     )
 
 

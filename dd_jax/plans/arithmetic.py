@@ -186,14 +186,15 @@ def about_tails(plan, delta: float | None) -> str | None:
 def _reach(plan) -> float:
     """The largest norm of a model: the optimum's L/λ, and the deviations around it."""
     lipschitz = conditions.risk_lipschitz(plan.problem, plan.protects)
+    return lipschitz / plan.problem.l2 + DEVIATIONS * math.sqrt(spread(plan))
+
+
+def spread(plan) -> float:
+    """The largest variance that noise gives a coordinate, the start's included."""
     step, noise = _largest_step(plan), plan.noise_variance * float(np.max(plan.factors[:, 1]))
-    spread = max(
-        risk.stationary_variance(plan.problem.l2, noise, step)
-        if step * plan.problem.l2 < 2
-        else 0.0,
-        plan.init_variance,
-    )
-    return lipschitz / plan.problem.l2 + DEVIATIONS * math.sqrt(spread)
+    if step * plan.problem.l2 >= 2:
+        return plan.init_variance
+    return max(risk.stationary_variance(plan.problem.l2, noise, step), plan.init_variance)
 
 
 def _require_range(plan) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import adaptive, renyi
-from dd_jax.plans import arithmetic, conditions
+from dd_jax.plans import arithmetic, conditions, lattice
 from dd_jax.plans.settings import Settings
 
 # More gradients of single records than this are called beyond reach: 11 days at 1e9 a second.
@@ -129,6 +129,9 @@ class Numbers(NamedTuple):
     risk_bound_request: float | None = None
     risk_bound_paper: float | None = None
     utility: Utility | None = None
+    # Against the null record: a quarter of eps_dd, unless something else is said here.
+    eps_dd_null: float | None = None
+    eps_dd_null_adaptive: float | None = None
 
 
 NUMBERS: dict[str, Callable[[Settings, Question], Numbers]] = {}
@@ -151,16 +154,23 @@ class Assumption:
 def certificate_fields(plan: Settings, question: Question, reduction: str) -> dict[str, Any]:
     """Every field of the certificate that answers a question, except the plan itself."""
     numbers = NUMBERS[plan.kind](plan, question)
-    rounding = (arithmetic.check(plan), arithmetic.about_tails(plan, question.delta))
+    rounding: tuple[str | None, ...] = ()
+    if not plan.exact:
+        rounding = (arithmetic.check(plan), arithmetic.about_tails(plan, question.delta))
     known = numbers._asdict()
-    reported = {name: value for name, value in known.items() if name.startswith("eps_")}
+    reported = {
+        name: value
+        for name, value in known.items()
+        if name.startswith("eps_") and not name.startswith("eps_dd_null")
+    }
     reported["eps_dd_reduction_as_stated"] = _reduction(numbers, question, reduction)
     has_null = has_null_reference(plan)
     if has_null:
         # The null record moves a gradient by L where another record moves it by 2L, and every bound
         # is quadratic in that.
-        reported["eps_dd_null"] = numbers.eps_dd / 4
-        reported["eps_dd_null_adaptive"] = numbers.eps_dd_adaptive / 4
+        for name in ("eps_dd", "eps_dd_adaptive"):
+            null = name.replace("eps_dd", "eps_dd_null")
+            reported[null] = known[name] / 4 if known[null] is None else known[null]
     if plan.order is None:
         # As the ε at δ, all at once: exact for Gaussian DP, else by the paper's footnote.
         if numbers.privacy_form == "gaussian":
@@ -168,7 +178,8 @@ def certificate_fields(plan: Settings, question: Question, reduction: str) -> di
             converted = renyi.gdp_epsilon(mus, question.delta)
         else:
             slopes = [eps / numbers.order for eps in reported.values()]
-            converted = renyi.epsilon_paper_linear(slopes, question.delta)
+            convert = renyi.epsilon_tight_linear if plan.exact else renyi.epsilon_paper_linear
+            converted = convert(slopes, question.delta)
         reported = dict(zip(reported, converted.tolist(), strict=True))
     return dict(
         basis="promise" if question.row is None else "transcript",
@@ -443,7 +454,10 @@ def _on_the_plan(plan: Settings) -> Iterator[tuple[str, Grounds]]:
         yield f"{step} the conditions of the {plan.accountant} proof", "checked on the plan"
         yield f"the start is N(0, σ²/λ I) exactly, σ²/λ = {start}", "checked on the plan"
     else:
-        yield f"the start N(0, {start} I) does not depend on the data", "by construction"
+        law = f"start N(0, {start} I)"
+        if plan.exact:
+            law = f"discrete Gaussian start, of variance at most {start},"
+        yield f"the {law} does not depend on the data", "by construction"
 
 
 def _products(plan: Settings) -> str:
@@ -459,10 +473,16 @@ def _on_others(plan: Settings, question: Question) -> Iterator[tuple[str, Ground
         "depend on the record it replaces",
         "the requester is one fixed map of the releases it saw, its own edits and coins that are "
         "independent of the noise; it did not itself insert the record; it may know all other rows",
-        "every step draws fresh Gaussian noise of the planned variance that nobody else knows: "
-        "threefry from a key of 64 random bits (dd_jax.secret_key), and nobody tries 2⁶⁴ keys",
     ):
         yield statement, "required of the deployment"
+    if plan.exact:
+        yield from _on_exact_arithmetic(plan)
+        return
+    yield (
+        "every step draws fresh Gaussian noise of the planned variance that nobody else knows: "
+        "threefry from a key of 64 random bits (dd_jax.secret_key), and nobody tries 2⁶⁴ keys",
+        "required of the deployment",
+    )
     yield (
         f"rounding in {plan.dtype}, with matrix products in {_products(plan)}, changes the law by "
         f"at most 1%, unless a warning says more",
@@ -475,6 +495,26 @@ def _on_others(plan: Settings, question: Question) -> Iterator[tuple[str, Ground
     )
     yield (
         "observers do not exploit floating point: the numbers are those of exact arithmetic",
+        "required of the deployment",
+    )
+
+
+def _on_exact_arithmetic(plan: Settings) -> Iterator[tuple[str, Grounds]]:
+    """The parts of the proof that the numbers are those of the program that runs."""
+    for part in lattice.parts(plan):
+        yield part, "by construction"
+    yield (
+        "additions and multiplications of float64 and of 64-bit integers are those of the "
+        "standards; a platform without float64 is refused",
+        "required of the deployment",
+    )
+    yield (
+        "random bits are uniform and secret: ChaCha20 from a key of 256 random bits "
+        '(dd_jax.secret_key("chacha20")), and nobody tells its output from random bits',
+        "required of the deployment",
+    )
+    yield (
+        "observers see numbers, and not how long the sampler took",
         "required of the deployment",
     )
 

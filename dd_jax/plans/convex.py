@@ -9,19 +9,22 @@ import numpy as np
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import adaptive, clipping, floats, inference, renyi, schedules
+from dd_jax.guarantees import lattice as counted
 from dd_jax.guarantees import risk as risks
 from dd_jax.guarantees.convex import (
     ACCOUNTANTS,
     Descent,
+    deletion_optimal,
     fewest_steps,
     least_noise,
     privacy_convex,
 )
 from dd_jax.guarantees.streams import Factors, Stream, pairs
-from dd_jax.plans import conditions
+from dd_jax.plans import conditions, lattice
 from dd_jax.plans.certificate import NUMBERS, Form, Numbers, Question, Utility, trivial_risk
 from dd_jax.plans.plan import Plan
 from dd_jax.plans.settings import (
+    Arithmetic,
     Dtype,
     Reference,
     Settings,
@@ -37,6 +40,8 @@ from dd_jax.plans.settings import (
 LEARNING_SLACK = 0.1
 # With batches="auto" the noise may have this many times the variance that full batches need.
 NOISE_SLACK = 1.25
+# The share of each budget's μ that rounding may take in exact arithmetic: 1% of the divergence.
+ROUNDING_SHARE = 0.005
 # The numbers of batches that are tried, and how often the step size is halved.
 _TRIED = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200, 300, 400, 500, 700, 1000)
 _HALVINGS = 6
@@ -66,6 +71,7 @@ def plan_convex(
     delete_steps: int | None = None,
     learn_factors: Factors | None = None,
     delete_factors: Factors | None = None,
+    arithmetic: Arithmetic = "fast",
 ) -> Plan:
     """Settings that meet privacy, deletion and risk budgets at the least cost, for convex losses.
 
@@ -110,7 +116,13 @@ def plan_convex(
             need.
         learn_factors, delete_factors: a pair of factors for each step of learning and of a request,
             which multiply η and σ²; their numbers are K_L and K_U. The budgets scale σ².
+        arithmetic: "fast" runs in floating point and is certified for real numbers, "exact" runs on
+            a lattice so fine that rounding, which is counted, takes at most 1% of each budget.
     """
+    if arithmetic != "fast":
+        asked = {k: v for k, v in locals().items() if k not in ("problem", "arithmetic")}
+        checks.choice("arithmetic", arithmetic, get_args(Arithmetic))
+        return _on_a_lattice(problem, asked)
     if isinstance(batches, str) and batches == "auto":
         asked = {k: v for k, v in locals().items() if k not in ("problem", "batches")}
         return min(batch_options(problem, **asked), key=lambda option: option.gradients).plan
@@ -207,6 +219,43 @@ def plan_convex(
         reference=reference,
         learn_factors=learn_factors,
         delete_factors=delete_factors,
+    )
+
+
+def _on_a_lattice(problem, asked: dict[str, Any]) -> Plan:
+    """The plan in exact arithmetic: 99.5% of both μ for the run in real numbers, μ_f in the rest.
+
+    The lattice is the coarsest for which that holds. The step size becomes a little smaller, so
+    that ηλ has few bits.
+    """
+    asked = dict(asked)
+    own = {name: asked[name] for name in ("order", "delta", "eps_dp", "eps_dd")}
+    checks.choice("accountant", asked["accountant"], ("optimal",))
+    order, dp, dd = to_renyi(*own.values(), "optimal", "exact")
+    kept = (1 - ROUNDING_SHARE) ** 2
+    asked |= {"order": order, "delta": None, "eps_dp": dp * kept, "eps_dd": dd * kept}
+    most = ROUNDING_SHARE * math.sqrt(2 * min(dp, dd) / order)
+    base = plan_convex(problem, **asked)
+    asked["batches"] = base.batches
+    named = {"order": own["order"], "delta": own["delta"], "arithmetic": "exact"}
+    named |= {"eps_dp_asked": float(own["eps_dp"]), "eps_dd_asked": float(own["eps_dd"])}
+    low, high = lattice.NOISE_BITS
+    for bits in range(low, high + 1):
+        found = replace(base, lattice_bits=bits, **named)
+        # A step size that is not rounded yet has a large E of its own.
+        spacing = lattice.of(found).spacing
+        deviation = lattice.deviation(found)
+        gap = counted.rounding_gap(spacing, found.dim, found.step_size, 0.0)
+        if counted.floor(gap, deviation, found.step_size, found.problem.l2) > most:
+            continue
+        asked["step_size"] = lattice.aligned_step(found)
+        found = replace(plan_convex(problem, **asked), lattice_bits=bits, **named)
+        if lattice.floor(found) <= most:
+            return found
+    raise CertificateRefused(
+        f"on the finest lattice, 2^-{high} of the noise, rounding takes more than "
+        f"{2 * ROUNDING_SHARE:.0%} of a budget; give larger budgets, fewer records, or "
+        f"arithmetic='fast'."
     )
 
 
@@ -380,7 +429,8 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
             stays = rules.privacy(run, adaptive.steps_with_record(*steps, request + 1, first))
     eps_dp_adaptive = adaptive.privacy_adaptive(eps_dp, adaptivity)
     eps_dd_adaptive = adaptive.deletion_adaptive(eps_dd, eps_dp, adaptivity)
-    form: Form = "gaussian" if plan.accountant == "optimal" else "linear"
+    form: Form = "gaussian" if plan.accountant == "optimal" and not plan.exact else "linear"
+    null_reference = _null_counted(plan, run, adaptivity) if plan.exact else {}
     edited = edited_descent(plan)
 
     def risk(request):
@@ -388,6 +438,10 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         if plan.varies or (plan.batches > 1 and problem.lipschitz is None) or not bounded_risk:
             return None
         bound = risks.excess_risk_convex(edited, plan.dim, *steps, request, plan.init_variance)
+        if plan.exact:
+            # err ≤ (M/2) m², and rounding adds to m.
+            half = (edited.l2 + edited.smoothness) / 2
+            bound = half * (math.sqrt(bound / half) + lattice.risk_shift(plan)) ** 2
         # Circling through batches is bounded for the worst order of rows. Where that says no more
         # than the model 0, nothing is printed, and the risk is to be measured.
         return None if plan.batches > 1 and bound >= trivial_risk(plan) else bound
@@ -414,7 +468,21 @@ def convex_numbers(plan: Settings, question: Question) -> Numbers:
         risk_bound_request=risk(question.request),
         risk_bound_paper=_risk_paper(plan, edited) if bounded_risk else None,
         utility=_utility(plan, edited, eps_dp * (edited.lipschitz / run.lipschitz) ** 2),
+        **null_reference,
     )
+
+
+def _null_counted(plan: Settings, run: Descent, adaptivity: int) -> dict[str, float]:
+    """eps_dd_null and eps_dd_null_adaptive with rounding counted: only the record's gap halves."""
+    floor = lattice.floor(plan)
+    dp, dd = (
+        counted.counted(run.order, deletion_optimal(run, steps) / 4, floor)
+        for steps in (0, plan.delete_steps)
+    )
+    return {
+        "eps_dd_null": dd,
+        "eps_dd_null_adaptive": adaptive.deletion_adaptive(dd, dp, adaptivity),
+    }
 
 
 def _batch(plan: Settings, question: Question) -> int | None:

@@ -289,10 +289,10 @@ class Certificate:
         """
         largest = conditions.sensitivity(self.plan.problem, self.plan.protects)
         own = float(checks.positive("lipschitz", lipschitz, most=largest))
-        if self.eps_dd_null_adaptive is None or self.order is None:
+        if self.eps_dd_null_adaptive is None or self.order is None or self.plan.exact:
             raise InputError(
-                "this certificate has no Rényi number against the null record; plan a convex or "
-                "composition run with order."
+                "this certificate has no Rényi number against the null record that scales with a "
+                "record; plan a convex or composition run with order, in fast arithmetic."
             )
         return self.eps_dd_null_adaptive * (own / largest) ** 2
 

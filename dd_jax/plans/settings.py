@@ -19,12 +19,13 @@ from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import renyi, schedules
 from dd_jax.guarantees.convex import Descent
 from dd_jax.guarantees.streams import Factors, Stream, pairs
-from dd_jax.plans import conditions
+from dd_jax.plans import conditions, lattice
 from dd_jax.plans.conditions import Protects
 
 Kind = Literal["convex", "nonconvex", "composition"]
 Dtype = Literal["float32", "float64"]
 Reference = Literal["replaced", "null"]
+Arithmetic = Literal["fast", "exact"]
 
 FORMULAS = {
     "convex": ("optimal", "unrelaxed", "paper"),
@@ -63,6 +64,9 @@ class Settings:
             or the "null" record, which adds nothing (`guarantees.streams`).
         learn_factors, delete_factors: for each step of learning and of a request a pair of factors,
             of η and of σ²; None where all steps are alike.
+        arithmetic: "fast" runs in floating point and is certified for real numbers; "exact" runs on
+            a lattice and is certified as it runs (`plans.lattice`).
+        lattice_bits: κ, how much finer than the noise the lattice of exact arithmetic is.
     """
 
     problem: ProblemConstants
@@ -87,6 +91,8 @@ class Settings:
     reference: Reference = field(default="replaced", metadata={"added": True})
     learn_factors: Factors | None = field(default=None, metadata={"added": True})
     delete_factors: Factors | None = field(default=None, metadata={"added": True})
+    arithmetic: Arithmetic = field(default="fast", metadata={"added": True})
+    lattice_bits: int | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self):
         checks.choice("kind", self.kind, FORMULAS)
@@ -95,7 +101,10 @@ class Settings:
                 f"accountant = {self.accountant!r} is not known for {self.kind} plans; "
                 f"give one of {', '.join(FORMULAS[self.kind])}."
             )
-        for name, known in (("protects", Protects), ("dtype", Dtype), ("reference", Reference)):
+        for name, known in (
+            *(("protects", Protects), ("dtype", Dtype), ("reference", Reference)),
+            ("arithmetic", Arithmetic),
+        ):
             checks.choice(name, getattr(self, name), get_args(known))
         check_unit(self.order, self.delta, self.kind)
         if self.kind != "convex" and self.protects != "record":
@@ -117,6 +126,16 @@ class Settings:
             self._set(name, int(getattr(self, name)))
         self._set("batches", schedules.check_batches(self.n, self.batches))
         self._check_schedule()
+        if self.exact:
+            low, high = lattice.NOISE_BITS
+            bits = checks.whole("lattice_bits", self.lattice_bits, least=low, most=high)
+            self._set("lattice_bits", bits)
+            lattice.require(self)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the run is in exact arithmetic."""
+        return self.arithmetic == "exact"
 
     def _check_schedule(self) -> None:
         if self.reference == "null" and (self.kind == "nonconvex" or self.protects == "label"):
@@ -213,17 +232,23 @@ def check_unit(order, delta, kind: Kind) -> None:
         )
 
 
-def to_renyi(order, delta, eps_dp, eps_dd, accountant) -> tuple[float, float, float]:
+def to_renyi(
+    order, delta, eps_dp, eps_dd, accountant, arithmetic: Arithmetic = "fast"
+) -> tuple[float, float, float]:
     """(order, ε_dp, ε_dd) of the budgets of a convex or composition plan.
 
     (ε, δ) become the μ that exact Gaussian DP allows. The paper's own bounds and its unrelaxed
     proof are not Gaussian DP, but linear in the order: there (ε, δ) become the divergence and the
-    order of the paper's footnote, `renyi.renyi_from_epsilon_delta`, brought to order 2.
+    order of the paper's footnote, `renyi.renyi_from_epsilon_delta`, brought to order 2. In exact
+    arithmetic they become what a bound linear in the order may be at its best order.
     """
     check_unit(order, delta, "convex")
     eps_dp, eps_dd = (float(checks.positive(*b)) for b in (("eps_dp", eps_dp), ("eps_dd", eps_dd)))
     if order is not None:
         return float(order), eps_dp, eps_dd
+    if arithmetic == "exact":
+        dp, dd = renyi.linear_from_epsilon_delta(np.asarray([eps_dp, eps_dd]), delta)
+        return 2.0, 2 * float(dp), 2 * float(dd)
     return 2.0, _at_order_two(eps_dp, delta, accountant), _at_order_two(eps_dd, delta, accountant)
 
 
@@ -282,6 +307,7 @@ def stream(plan) -> Stream:
         plan.delete_steps,
         plan.learn_factors,
         plan.delete_factors,
+        lattice.gap(plan) if plan.exact else 0.0,
     )
 
 
