@@ -67,15 +67,13 @@ def run(
     _require_doubles()
     with jax.enable_x64(True):
         steps_key = tagged(key, "step")
-        descend = descent_of(problem, database, plan)
+        centre = centre_of(problem, database, plan)
 
         def one_step(carry, _):
             state, k, batch = carry
-            fine = descend(state, batch)
-            rounded = (fine + 2 ** (numbers.step_bits - 1)) >> numbers.step_bits
             noise_key = jax.random.fold_in(steps_key, k)
             noise = discrete_gaussian(noise_key, state.shape, numbers.noise_bits)
-            state = _clamped(rounded + noise, numbers)
+            state = _clamped(centre(state, batch) + noise, numbers)
             return (state, k + 1, (batch + 1) % jnp.int32(plan.batches)), None
 
         state = lax.bitcast_convert_type(words, jnp.int64)
@@ -99,6 +97,12 @@ def descent_of(problem, database: PyTree, plan) -> Callable[[Array, Array], Arra
         return state * (2**numbers.step_bits - numbers.shrink) - gradient
 
     return descend
+
+
+def centre_of(problem, database: PyTree, plan) -> Callable[[Array, Array], Array]:
+    """`(I, batch) -> the point of the lattice that noise is added to`, for whole numbers I."""
+    bits, descend = lattice.of(plan).step_bits, descent_of(problem, database, plan)
+    return lambda state, batch: (descend(state, batch) + 2 ** (bits - 1)) >> bits
 
 
 def model(words: Words, plan) -> Array:

@@ -31,6 +31,7 @@ _PLACES = {
     "recoding": "recoding.ATTACK",
     "necessity": "necessity.ATTACK",
     "low-bits": "low_bits.ATTACK",
+    "exact-bits": "exact_bits.ATTACK",
     "stall": "stall.ATTACK",
     "coarse-products": "coarse_products.ATTACK",
     "early-release": "early_release.ATTACK",
