@@ -110,7 +110,7 @@ GENERATOR = define_prng_impl(
     seed=_seed,
     split=_split,
     random_bits=_random_bits,
-    fold_in=_fold_in,
+    fold_in=_fold_in,  # pyright: ignore[reportArgumentType]
     name="chacha20",
     tag="chacha",
 )

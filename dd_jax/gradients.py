@@ -414,8 +414,8 @@ def _with_stacks(function: custom_vmap, plain: Callable, stacked: Callable) -> c
     @function.def_vmap
     def _(size, batched, *args):
         # Where a caller switched 64-bit types on for itself, this rule may run after it returned.
-        doubles = args[0].dtype == jnp.float64 or jax.config.jax_enable_x64
-        with jax.enable_x64(doubles):
+        known = jax.dtypes.canonicalize_dtype(jnp.float64)
+        with jax.enable_x64(jnp.float64 in (known, args[0].dtype)):
             return rule(size, batched, *args)
 
     def rule(size, batched, *args):

@@ -248,11 +248,19 @@ def test_the_program_has_the_law_of_the_oracle():
     keys = jax.random.split(jax.random.key(4), count)
     words = jax.jit(jax.vmap(noisy_gd.mechanism(problem, plan).learn, (0, None)))(keys, records)
     seen = np.ascontiguousarray(np.asarray(words)).view(np.int64)[:, 0, 0]
-    total = np.cumsum(law.mass)
-    edges = law.first + np.searchsorted(total, np.arange(1, 20) / 20)
-    chance = np.diff(np.concatenate([[0], total[edges - law.first], [1]]))
-    bins = np.bincount(np.searchsorted(edges, seen), minlength=20)
-    assert stats.chisquare(bins, chance * count).pvalue > 1e-3
+
+    def chance_of(law):
+        """How likely samples this far from a law are, in 20 bins of about equal size."""
+        total = np.cumsum(law.mass)
+        edges = law.first + np.searchsorted(total, np.arange(1, 20) / 20)
+        chance = np.diff(np.concatenate([[0], total[edges - law.first], [1]]))
+        bins = np.bincount(np.searchsorted(edges, seen), minlength=20)
+        return stats.chisquare(bins, chance * count).pvalue
+
+    assert chance_of(law) > 1e-3
+    # The laws of programs with a mistake: half the drift, more noise.
+    for push, noise in ((drift / 2, parameter), (drift, 1.2 * parameter)):
+        assert chance_of(laws.linear_law(contraction, [push] * 3, noise)) < 1e-6
 
 
 def test_batches_a_host_loop_and_a_secret_generator():

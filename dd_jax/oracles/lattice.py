@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dd_jax import checks
-from dd_jax.errors import InputError
 
 # A step's noise is cut off beyond so many deviations, where less than 1e-150 of its mass is, and a
 # divergence is summed where the first law has more than this: there the second one is accurate.
@@ -64,15 +63,15 @@ def renyi(order, first: Law, second: Law) -> float:
     """R_q of one coordinate, over the integers where the first law has some mass.
 
     Its far tails, where both laws are cut off, are left out, so that this is never above the exact
-    value but for rounding.
+    value but for rounding. Infinite where the second law has no mass and the first one has some.
     """
     order = float(checks.order(order))
-    low = max(first.first, second.first)
-    high = min(law.first + len(law.mass) for law in (first, second))
-    if low >= high:
-        raise InputError("the two laws have no integer in common; take smaller gaps.")
-    p, r = (law.mass[low - law.first : high - law.first] for law in (first, second))
-    some = (p > _SUMMED) & (r > 0)
-    exponent = order * np.log(p[some]) + (1 - order) * np.log(r[some])
+    places = first.first + np.flatnonzero(first.mass > _SUMMED)
+    p, there = first.mass[places - first.first], places - second.first
+    inside = (there >= 0) & (there < len(second.mass))
+    r = np.where(inside, second.mass[np.clip(there, 0, len(second.mass) - 1)], 0.0)
+    if not np.all(r > 0):
+        return float("inf")
+    exponent = order * np.log(p) + (1 - order) * np.log(r)
     largest = exponent.max()
     return float((largest + np.log(np.exp(exponent - largest).sum())) / (order - 1))

@@ -231,7 +231,7 @@ def _on_a_lattice(problem, asked: dict[str, Any]) -> Plan:
     asked = dict(asked)
     own = {name: asked[name] for name in ("order", "delta", "eps_dp", "eps_dd")}
     checks.choice("accountant", asked["accountant"], ("optimal",))
-    order, dp, dd = to_renyi(*own.values(), "optimal", "exact")
+    order, dp, dd = to_renyi(**own, accountant="optimal", arithmetic="exact")
     kept = (1 - ROUNDING_SHARE) ** 2
     asked |= {"order": order, "delta": None, "eps_dp": dp * kept, "eps_dd": dd * kept}
     most = ROUNDING_SHARE * math.sqrt(2 * min(dp, dd) / order)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dd_jax import InputError
 from dd_jax.oracles import lattice
 
 
@@ -33,6 +32,11 @@ def test_shifted_noise_has_the_divergence_of_a_gaussian():
     assert 0 < lattice.renyi(2.0, noise, shifted) <= 2 / (2 * 0.09) + 1e-9
 
 
-def test_laws_without_a_common_integer_are_refused():
-    with pytest.raises(InputError, match="common"):
-        lattice.renyi(2.0, lattice.Law(0, np.ones(1)), lattice.Law(5, np.ones(1)))
+def test_a_table_that_is_cut_off_has_no_bound():
+    """However far out it is cut, at 6 deviations as here: one value gives the shift away."""
+    cut = lattice.noise(20.0, cut=6.0)
+    assert lattice.renyi(2.0, cut, lattice.Law(cut.first + 1, cut.mass)) == np.inf
+    whole = lattice.noise(20.0)
+    found = lattice.renyi(2.0, whole, lattice.Law(whole.first + 1, whole.mass))
+    assert found == pytest.approx(2 / 800, rel=1e-9)
+    assert lattice.renyi(2.0, lattice.Law(0, np.ones(1)), lattice.Law(5, np.ones(1))) == np.inf
