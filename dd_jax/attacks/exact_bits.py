@@ -10,7 +10,7 @@ the same sums to the last bit, in every form, and no test tells them apart.
 
 import functools
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from dd_jax.plans import lattice, plan_convex
 from dd_jax.types import apply_edit
 
 BEST, FLOATS = "likelihood", "float values"
+COLUMNS = ("target", "arithmetic", "observer")
 FORMS = {"plain": {}, "overlay": {"overlay": True}, "counted": {}}
 
 
@@ -99,11 +100,11 @@ def deleted_trial(key: Array, database, worlds, *, scene: Scene, form: str, rele
     _, happened = interact(key, curator, again, database, **how)
     seen = happened.releases[1:]
     edited = [apply_edit(world, edit) for world in worlds]
-    ratios = lax.map(lambda step: log_ratio(scene, *step, edited), (seen[:-1], seen[1:]))
-    return jnp.sum(ratios)
+    pairs = (seen[:-1], seen[1:])
+    return jnp.sum(lax.map(lambda pair: log_ratio(scene, pair[0], pair[1], edited), pairs))
 
 
-def observe(key: Array, trial, scene: Scene, seeds: int, worlds):
+def observe(key: Array, trial, scene: Scene, seeds: int, worlds) -> list[Any]:
     """What a trial gives in both worlds, on the host."""
     keys = jax.random.split(key, 2)
     return [
@@ -135,7 +136,7 @@ def attack(key: Array, settings: LowBitsSettings) -> AttackResult:
 
     def add(score: low_bits.Scores, allowed: float, *labels: str) -> None:
         estimate = low_bits.judged(next(keys), score, each)
-        names = dict(zip(("target", "arithmetic", "observer"), labels, strict=True))
+        names: dict[str, Any] = dict(zip(COLUMNS, labels, strict=True))
         rows.append(row(names, estimate, None, certified=allowed))
         estimates.append(estimate)
 
@@ -193,6 +194,6 @@ ATTACK = Attack(
         "control",
     ),
     attack,
-    Picture("intervals", ("target", "arithmetic", "observer"), {"certified": "certified"}),
+    Picture("intervals", COLUMNS, {"certified": "certified"}),
     LowBitsSettings,
 )
