@@ -401,7 +401,9 @@ def score(
     )
 
 
-def attack(key: Array, settings: NoisyGDSettings) -> AttackResult:
+def attack(
+    key: Array, settings: NoisyGDSettings, progress: Callable[[int, int], None]
+) -> AttackResult:
     """Every attack in every configuration, and a control with half of the noise."""
     n, seeds = settings.n, settings.seeds
     every = configurations(n, settings.batches)
@@ -409,13 +411,15 @@ def attack(key: Array, settings: NoisyGDSettings) -> AttackResult:
     each = simultaneous(settings.confidence, NUM_ATTACKS * (len(every) + len(control)))
     play_all = functools.partial(score, n=n, order=settings.order, confidence=each)
     real_key, control_key = jax.random.split(key)
-    scores = [
-        play_all(jax.random.fold_in(real_key, i), one, seeds=seeds) for i, one in enumerate(every)
-    ]
-    weak = [
-        play_all(jax.random.fold_in(control_key, i), one, seeds=CONTROL_SEEDS * seeds, noise=0.5)
-        for i, one in enumerate(control)
-    ]
+    total = len(every) + CONTROL_SEEDS * len(control)
+    scores, weak = [], []
+    for i, one in enumerate(every):
+        scores.append(play_all(jax.random.fold_in(real_key, i), one, seeds=seeds))
+        progress(i + 1, total)
+    for i, one in enumerate(control):
+        more = CONTROL_SEEDS * seeds
+        weak.append(play_all(jax.random.fold_in(control_key, i), one, seeds=more, noise=0.5))
+        progress(len(every) + CONTROL_SEEDS * (i + 1), total)
     closest = max(scores, key=lambda found: found.excess(found.certified))
     return AttackResult(
         measure="advantage",
@@ -487,4 +491,5 @@ ATTACK = Attack(
     attack,
     Picture("against", ("certified",)),
     NoisyGDSettings,
+    reports=True,
 )

@@ -176,22 +176,32 @@ class Attack:
         play: `(key, settings) -> AttackResult`, with a JAX key.
         picture: how to draw its result.
         settings: the class of its settings, whose defaults are the attack's.
+        reports: whether `play` takes a third argument, a report of (done, total), because it takes
+            long.
     """
 
     name: str
     summary: str
     claim: Claim
-    play: Callable[[Any, Any], AttackResult]
+    play: Callable[..., AttackResult]
     picture: Picture
     settings: type[Settings] = Settings
+    reports: bool = False
 
     @property
     def defaults(self) -> dict[str, int | float]:
         """Its parameters and their default values."""
         return asdict(self.settings())
 
-    def run(self, key: Any, **overrides: float) -> AttackResult:
+    def run(
+        self, key: Any, progress: Callable[[int, int], None] | None = None, **overrides: float
+    ) -> AttackResult:
         """Play it: `key` is a JAX key, `overrides` replace defaults.
+
+        Args:
+            key: of all randomness.
+            progress: told (done, total) by an attack that takes long.
+            **overrides: fields of the attack's settings.
 
         Raises:
             InputError: a parameter that this attack does not have, or a value it cannot use.
@@ -204,7 +214,8 @@ class Attack:
             )
         # The checked overrides have the names of fields, whose types are numbers.
         settings = self.settings(**overrides)  # pyright: ignore[reportArgumentType]
-        result = self.play(key, settings)
+        told = (progress or (lambda done, total: None),) if self.reports else ()
+        result = self.play(key, settings, *told)
         # Its interval is one of several; the stated confidence holds for all of them together.
         estimate = result.estimate._replace(confidence=settings.confidence)
         return replace(result, attack=self.name, estimate=estimate, parameters=asdict(settings))

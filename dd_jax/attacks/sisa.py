@@ -8,6 +8,7 @@ hides the deal and costs accuracy.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ CHANCE = 0.5
 FREQUENCIES, BANDWIDTH = 128, 4.0
 L2, CLIP_NORM, STEP_SIZE, NUM_STEPS = 1e-3, 1.0, 4.0, 30
 CHUNK = 100
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +169,21 @@ def cases(shards: int, noise: float) -> tuple[Case, ...]:
     )
 
 
-def attack(key: Array, settings: ShardSettings) -> AttackResult:
+def attack(key: Array, settings: ShardSettings, progress: Progress) -> AttackResult:
     """The rate of the indicator against SISA, SISA with noise, and retraining."""
     played = cases(settings.shards, settings.noise)
     each = simultaneous(settings.confidence, len(played))
     keys = jax.random.split(key, len(played))
+    total = len(played) * settings.seeds
     results = [
-        _play(case_key, case, settings.seeds, each)
-        for case_key, case in zip(keys, played, strict=True)
+        _play(
+            keys[place],
+            case,
+            settings.seeds,
+            each,
+            lambda done, _, before=place * settings.seeds: progress(before + done, total),
+        )
+        for place, case in enumerate(played)
     ]
     rows = tuple(_row(case, *found) for case, found in zip(played, results, strict=True))
     return AttackResult(
@@ -191,10 +201,13 @@ def _row(case: Case, estimate: Estimate, accuracy: float) -> dict:
     return row(labels, estimate, case.exact, accuracy=accuracy)
 
 
-def _play(key: Array, case: Case, seeds: int, confidence: float) -> tuple[Estimate, float]:
+def _play(
+    key: Array, case: Case, seeds: int, confidence: float, progress: Progress
+) -> tuple[Estimate, float]:
     """The indicator's rate and the mean accuracy of the vote after the deletions."""
     looks = jnp.asarray(case.looks)
-    reading = trials(_trial(case.mechanism), key, seeds, *records(), looks, chunk=CHUNK)
+    how: dict = {"chunk": CHUNK, "progress": progress}
+    reading = trials(_trial(case.mechanism), key, seeds, *records(), looks, **how)
     return proportions(reading.drained, confidence)[0], float(np.mean(reading.accuracy))
 
 
@@ -238,4 +251,5 @@ ATTACK = Attack(
     attack,
     Picture("intervals", ("curator", "requests"), {"exact": "exact"}),
     ShardSettings,
+    reports=True,
 )

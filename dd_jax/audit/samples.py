@@ -215,13 +215,15 @@ def one_run(
     return Outcome(look(view), view.deleted & there)
 
 
-def trials(trial: Callable[..., Outcome], key: Array, seeds: int, *args, chunk=None) -> PyTree:
+def trials(
+    trial: Callable[..., Outcome], key: Array, seeds: int, *args, chunk=None, progress=None
+) -> PyTree:
     """Answers of `trial(key, *args)` over seeds, on the host, with a leading seed axis.
 
     Raises:
         InputError: in some trial the target was not deleted at the stated request.
     """
-    outcome = ensemble.over_seeds(trial, key, seeds, *args, chunk=chunk)
+    outcome = ensemble.over_seeds(trial, key, seeds, *args, chunk=chunk, progress=progress)
     return _answers(outcome)[0]
 
 

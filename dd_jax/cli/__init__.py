@@ -5,6 +5,7 @@ help) and `main(config) -> int`. Exit statuses: see `output`. `python -m experim
 `Program` of the same kind.
 """
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -130,7 +131,8 @@ def entry(program: Program = DD_JAX) -> None:
             compile_cache.disable()
         else:
             compile_cache.enable()
-        status = main(program=program)
+        with output.heartbeat(f"{program.name} {name}") if name else contextlib.nullcontext():
+            status = main(program=program)
     except BrokenPipeError:  # a reader that has seen enough, such as `| head`
         status = 0
     signals.leave(status)

@@ -1,13 +1,17 @@
 """`dd-jax attack`: play one of the attacks and show what it refutes."""
 
+import textwrap
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from dd_jax.attacks import ATTACKS, Attack, AttackResult, find
 from dd_jax.cli.options import MaybeFloat, MaybeInt, MaybePath, Switch
-from dd_jax.cli.output import number, print_json, print_table
+from dd_jax.cli.output import number, print_json, print_table, progress
+from dd_jax.cli.symbols import WIDTH
 from dd_jax.errors import InputError
 
 
@@ -84,7 +88,9 @@ def main(config: Config) -> int:
     # JAX is imported only here, so that help and lists appear quickly.
     import jax
 
-    result = attack.run(jax.random.key(config.seed), **parameters)
+    reported = progress(f"attack {attack.name}") if attack.reports else nullcontext()
+    with reported as tick:
+        result = attack.run(jax.random.key(config.seed), tick, **parameters)
     if config.picture is not None:
         attack_pictures.save(result, config.picture)
     if config.json:
@@ -124,21 +130,46 @@ def _describe(attack: Attack) -> dict:
 def _print(attack: Attack, result: AttackResult) -> None:
     estimate = result.estimate
     print(f"{attack.name}: {attack.summary}")
-    print(
-        f"{result.measure} {number(estimate.value)}, interval [{estimate.low:.4f}, "
-        f"{estimate.high:.4f}] at confidence {estimate.confidence:g} ({estimate.trials:,} trials)"
+    interval = (
+        f"[{estimate.low:.4f}, {estimate.high:.4f}] at confidence {estimate.confidence:g} "
+        f"({estimate.trials:,} trials)"
     )
+    if attack.picture.kind == "against":
+        # An estimate may lie above the certificate by chance; only a lower limit above it refutes.
+        print(f"{result.measure} at least {estimate.low:.4f}, of the interval {interval}")
+    else:
+        print(f"{result.measure} {number(estimate.value)}, interval {interval}")
     print(f"bound {number(result.bound)} ({result.bound_means})")
     if result.exact is not None:
         print(f"exact {number(result.exact)}")
     for name, value in result.theory.items():
         print(f"{name.replace('_', ' ')} {number(value)}")
     if result.rows:
-        columns = list(result.rows[0])
-        print_table("", columns, ([row[column] for column in columns] for row in result.rows))
+        rows = [_shown(attack, row) for row in result.rows]
+        print_table("", list(rows[0]), [list(row.values()) for row in rows])
+    if attack.picture.kind == "against":
+        print("at least: the lower limit of an interval; above certified, it would refute it")
     for finding in result.findings:
         verdict = "REFUTED" if finding.refuted else "stands"
-        print(
-            f"{verdict} ({finding.claim.owner}; {finding.claim.source}): {finding.claim.sentence}"
-        )
-        print(f"    {finding.evidence}")
+        said = f"{verdict} ({finding.claim.owner}; {finding.claim.source}): "
+        print(textwrap.fill(said + finding.claim.sentence, WIDTH, subsequent_indent="  "))
+        print(textwrap.fill(finding.evidence, WIDTH, initial_indent=_IN, subsequent_indent=_IN))
+
+
+_IN = " " * 4
+
+
+def _shown(attack: Attack, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table: the measurement with its interval, or its lower limit alone."""
+    if "low" not in row:
+        return dict(row)
+    against = attack.picture.kind == "against"
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "success":
+            ends = f"[{row['low']:.3f}, {row['high']:.3f}]".replace("0.", ".")
+            measured = f"{number(value)} {ends}"
+            shown |= {"at least": row["low"]} if against else {"success [interval]": measured}
+        elif name not in ("low", "high"):
+            shown[name] = value
+    return shown

@@ -90,7 +90,7 @@ def _list(as_json: bool) -> int:
     rows = [(s["name"], s["summary"], " or ".join(s["packages"]), _yes(s["fetched"])) for s in sets]
     print_table(
         f"dd-jax data fetch NAME (cache {fetch.cache_folder()})",
-        ["name", "what", "package", "fetched (checked when loaded)"],
+        ["name", "what", "package", "fetched"],
         rows,
     )
     return 0

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from dd_jax import checks, files
+from dd_jax.cli import symbols
 from dd_jax.errors import InputError
 
 # The types of options whose default the help text does not show: it would say "None" or nothing.
@@ -77,6 +78,7 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
             config = tyro.cli(kind, prog=label, args=options, description=inspect.getdoc(kind))
     except SystemExit as done:
         if not done.code:
+            _explain(label, kind)
             raise
         raise InputError(f"{_first_sentence(said.getvalue())}; see {label} --help.") from None
     _refuse_empty(config, options)
@@ -84,6 +86,21 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
     if seed is not None:
         checks.whole("--seed", seed, most=MOST_SEED)
     return config
+
+
+def help_text(label: str, kind: type) -> str:
+    """What --help prints, without the list of symbols."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        tyro.cli(kind, prog=label, args=["--help"], description=inspect.getdoc(kind))
+    return shown.getvalue()
+
+
+def _explain(label: str, kind: type) -> None:
+    """Print what the symbols of a help text stand for."""
+    lines = symbols.explained(help_text(label, kind))
+    if lines:
+        print("\n".join(["symbols:", *lines]))
 
 
 def _refuse_empty(config: Any, options: list[str]) -> None:
@@ -136,6 +153,9 @@ _NO_NUMBER = re.compile(
 _NO_MATCH = re.compile(
     r"Error parsing (--[\w-]+): no type matching (.+) could be instantiated from \[(.*)\]"
 )
+_NO_PARSE = re.compile(
+    r"Error parsing (--[\w-]+): Could not find valid parse for arguments: \[(.*)\]"
+)
 _NO_CHOICE = re.compile(
     r"invalid choice '(.*)' for argument '(--[\w-]+)'\. Expected one of \((.*)\)"
 )
@@ -143,14 +163,36 @@ _NO_CHOICE = re.compile(
 
 def _of_kind(found: re.Match) -> str:
     option, whole, broken, given = found.groups()
-    return f"{option} {given}: give {(whole or broken).upper()}"
+    return f"{option} {given}: give {(whole or broken).upper()}{_hint(given)}"
+
+
+def _hint(given: str) -> str:
+    """What was probably meant by what is no number."""
+    try:
+        several = [float(part) for part in given.split(",") if part]
+    except ValueError:
+        return ""
+    if len(several) == 1 and several[0].is_integer():
+        return f", for example {several[0]:.0f}"
+    if len(several) < 2:
+        return ""
+    if re.fullmatch(r"-?\d+,\d+", given):
+        return f"; write {given.replace(',', '.')} with a decimal point, or two values with a space"
+    return f"; write several values with spaces: {' '.join(filter(None, given.split(',')))}"
 
 
 def _of_kinds(found: re.Match) -> str:
     option, kinds, values = found.groups()
     given = " ".join(value.strip("' ") for value in values.split(","))
     wanted = " or ".join(k for k in (k.strip("{}") for k in kinds.split("|")) if k != "None")
-    return f"{option} {given}: give {wanted}"
+    return f"{option} {given}: give {wanted}{_hint(given)}"
+
+
+def _of_several(found: re.Match) -> str:
+    option, values = found.groups()
+    given = " ".join(value.strip("' ") for value in values.split(","))
+    hint = _hint(re.sub(r"^'|'$", "", values)) or "; give values of the right kind, see --help"
+    return f"{option} {given}: no such values{hint}"
 
 
 def _of_choices(found: re.Match) -> str:
@@ -159,4 +201,9 @@ def _of_choices(found: re.Match) -> str:
     return f"{option} {given}: give one of {', '.join(name for name in known if name != 'None')}"
 
 
-_REWORDED = {_NO_NUMBER: _of_kind, _NO_MATCH: _of_kinds, _NO_CHOICE: _of_choices}
+_REWORDED = {
+    _NO_NUMBER: _of_kind,
+    _NO_MATCH: _of_kinds,
+    _NO_PARSE: _of_several,
+    _NO_CHOICE: _of_choices,
+}

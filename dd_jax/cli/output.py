@@ -8,12 +8,17 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
+import textwrap
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dd_jax.cli import symbols
 from dd_jax.errors import InputError, ProcessLost
 
 BAD_INPUT, INTERNAL_ERROR = 2, 3
@@ -42,16 +47,97 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table for people; plain text when the output is not a terminal."""
-    from rich.console import Console
-    from rich.table import Table
+    """A table for people, at most 80 columns wide, with what the symbols of its headings mean."""
+    cells = [[number(cell) for cell in row] for row in rows]
+    if title:
+        print(textwrap.fill(title, symbols.WIDTH))
+    print("\n".join(table_lines(columns, cells)))
+    for line in symbols.explained("; ".join(columns)):
+        print(line)
 
-    table = Table(title=title, title_justify="left")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(number(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+_GAP = 2  # spaces between columns
+_WORD = re.compile(r"[^\W\d]{2}")
+_NARROW = 16  # a column of text is not made narrower than this, or than its longest word
+
+
+def table_lines(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table; where it is too wide, its text is broken, and then its columns.
+
+    Columns that do not fit follow below, behind the first column again.
+    """
+    natural = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
+    widths = _narrowed(natural, cells)
+    if _whole(widths) > symbols.WIDTH:  # text is broken only where that makes everything fit
+        room = symbols.WIDTH - natural[0] - _GAP
+        widths = [natural[0], *(min(width, room) for width in natural[1:])]
+    lines, first = [], 0
+    while first < len(columns):
+        part, room = ([] if first == 0 else [0]), symbols.WIDTH
+        room -= sum(widths[i] + _GAP for i in part)
+        while first < len(columns) and (widths[first] <= room or not part or part == [0]):
+            part.append(first)
+            room -= widths[first] + _GAP
+            first += 1
+        lines += [""] * bool(lines) + _block(part, widths, columns, cells)
+    return lines
+
+
+def _whole(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _narrowed(widths: Sequence[int], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Widths that fit, if breaking the text of the widest columns is enough."""
+    found = list(widths)
+    least = [
+        max([_NARROW, *(len(word) for row in cells for word in row[i].split())])
+        for i in range(len(widths))
+    ]
+    while _whole(found) > symbols.WIDTH:
+        spare = [width - low for width, low in zip(found, least, strict=True)]
+        if max(spare) <= 0:
+            break
+        found[spare.index(max(spare))] -= 1
+    return found
+
+
+def _width(column: str, cells: Sequence[str]) -> int:
+    """The room that a column needs, whose heading may be broken between words."""
+    return max(len(line) for text in (*column.split(), *cells, "-") for line in text.split("\n"))
+
+
+def _block(
+    part: Sequence[int],
+    widths: Sequence[int],
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+) -> list[str]:
+    """Some of the columns: headings, a rule, rows."""
+    found: list[str] = []
+    texts_in = {i for i in part if i == 0 or any(_WORD.search(row[i]) for row in cells)}
+    for number_of_row, row in enumerate((columns, *cells)):
+        broken = {
+            i: [
+                part
+                for line in row[i].split("\n")
+                for part in textwrap.wrap(line, widths[i]) or [""]
+            ]
+            for i in part
+        }
+        height = max(map(len, broken.values()))
+        for line in range(height):
+            texts = []
+            for i in part:
+                lines = broken[i]
+                if number_of_row == 0:  # headings stand on the rule
+                    lines = [""] * (height - len(lines)) + lines
+                text = lines[line] if line < len(lines) else ""
+                texts.append(text.ljust(widths[i]) if i in texts_in else text.rjust(widths[i]))
+            found.append((" " * _GAP).join(texts).rstrip())
+        if number_of_row == 0:
+            found.append("─" * (sum(widths[i] for i in part) + _GAP * (len(part) - 1)))
+    return found
 
 
 def number(value: Any) -> str:
@@ -75,6 +161,7 @@ def say(text: str, stream=None) -> None:
 
     Nobody can be told that it cannot be written, and nothing is lost with it.
     """
+    _SILENT_SINCE[0] = time.monotonic()
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr if stream is None else stream, flush=True)
 
@@ -97,6 +184,37 @@ def prepare_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# When something was last said, for `heartbeat`.
+_SILENT_SINCE = [time.monotonic()]
+
+
+@contextmanager
+def heartbeat(label: str, *, after: float = 2.0) -> Iterator[None]:
+    """A line on standard error whenever a command was silent for so many seconds, then twice that.
+
+    It says that the command is alive, not how long it will take: work that can be counted reports
+    by `progress`.
+    """
+    start, done = time.monotonic(), threading.Event()
+    _SILENT_SINCE[0] = start
+
+    def beat() -> None:
+        wait = after
+        while not done.wait(min(wait, 0.5)):
+            now = time.monotonic()
+            if now - _SILENT_SINCE[0] >= wait:
+                say(f"{label}: still working, {now - start:.0f} s")
+                wait *= 2
+
+    watcher = threading.Thread(target=beat, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 @contextmanager
@@ -128,9 +246,11 @@ def progress(label: str, *, stream=None) -> Iterator[Callable[[int, int], None]]
     )
     with bars.Progress(*columns, console=Console(file=stream)) as bar:
         task = bar.add_task(f"{label}: compiling …", total=None)
+        _SILENT_SINCE[0] = math.inf  # a bar moves by itself
         yield lambda done, total: bar.update(
             task, description=label, completed=done, total=total, refresh=True
         )
+    _SILENT_SINCE[0] = time.monotonic()
 
 
 def reported(label: str, work: Callable[[], int]) -> int:

@@ -136,14 +136,14 @@ _SETTINGS = (
 _PROMISED = ("eps_dp", "eps_dd", "eps_dd_null", "eps_dd_adaptive", "advantage_bound", "risk_bound")
 # Headings of the table, and what is below them.
 _COLUMNS = {
-    "m": "batches",
-    "K_L": "learn_steps",
-    "K_U": "delete_steps",
-    "σ²": "noise_variance",
-    "η": "step_size",
-    "eps_dp": "eps_dp",
-    "eps_dd": "eps_dd",
-    "null": "eps_dd_null",
+    "batches m": "batches",
+    "learning K_L": "learn_steps",
+    "deletion K_U": "delete_steps",
+    "noise σ²": "noise_variance",
+    "step η": "step_size",
+    "stays ε_dp": "eps_dp",
+    "deleted ε_dd": "eps_dd",
+    "against empty row": "eps_dd_null",
     "risk bound": "risk_bound",
 }
 
@@ -314,7 +314,7 @@ def _show_options(config: Config, problem: ProblemConstants, chosen: Plan) -> No
     options = batch_options(problem, **common, **_convex(config))
     print_table(
         f"Batches, for {config.expected_requests} requests: {chosen.batches} cost least",
-        ("m", "η", "noise", "passes to learn", "per request", "passes in all"),
+        ("batches m", "step η", "noise", "passes to learn", "per request", "passes in all"),
         [
             (
                 option.plan.batches,

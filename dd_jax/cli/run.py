@@ -16,6 +16,7 @@ from dd_jax.cli import options, reading
 from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch, Texts
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
 from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
+from dd_jax.cli.symbols import WIDTH
 from dd_jax.errors import InputError
 from dd_jax.plans import Certificate
 
@@ -35,7 +36,7 @@ class Config:
     A data set of the package (see `dd-jax data`), with Rényi budgets:
         dd-jax run --data digits-3-vs-8 --requests 10 --eps-dp 1 --eps-dd 0.1
 
-    Your own file, classes in column y, values known to lie in [0, 10]:
+    Your own file, with the column of the classes, and values that are known to lie in [0, 10]:
         dd-jax run --data my.csv --label y --lower 0 --upper 10
 
     With text columns, missing values and names of customers; delete two customers:
@@ -104,8 +105,6 @@ class Config:
 _DEFAULT_REQUESTS = 10
 # Of a longer stream the table shows a part; the JSON object has all lines.
 _MOST_SHOWN = 20
-# Columns of a warning, so that it fits every terminal.
-_WIDTH = 80
 
 
 def main(config: Config) -> int:
@@ -232,12 +231,13 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
     data, requests = values["data"], values["requests"]
     names = data["classes"]
     for text in values["warnings"]:
-        print(textwrap.fill(f"WARNING: {text}.", _WIDTH, subsequent_indent="  "))
-    print(
+        print(textwrap.fill(f"WARNING: {text}.", WIDTH, subsequent_indent="  "))
+    what = (
         f"{data['name']}: {data['training_rows']:,} training rows, {data['held_out_rows']:,} held "
         f"out, {data['features']} features; {_classes(names)}"
     )
-    print(f"features {data['preprocessing']}")
+    for text in (what, f"features {data['preprocessing']}"):
+        print(textwrap.fill(text, WIDTH, subsequent_indent="  "))
     shown = _shown(requests)
     some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"
     cells = [_cells(line) for line in shown]
@@ -246,7 +246,8 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         tuple(cells[0]),
         [tuple(row.values()) for row in cells],
     )
-    print("\n".join(_legend(values, certificate)))
+    for text in _legend(values, certificate):
+        print(textwrap.fill(text, WIDTH, subsequent_indent="  "))
     print()
     print(certificate)
     for file in values.get("files", ()):
@@ -276,11 +277,10 @@ def _cells(line: dict[str, Any]) -> dict[str, Any]:
     return {
         "request": str(line["request"]) if line["request"] else "learn",
         "deleted": rows or None,
-        "excess risk": risk if high is None else f"{risk:.4g} ± {high - risk:.2g}",
+        "excess risk": risk if high is None else f"{risk:.3g} ± {high - risk:.1g}",
         "risk bound": line["risk_bound"],
         "accuracy": None if line["accuracy"] is None else f"{line['accuracy']:.3f}",
-        "gradients": line["gradients"],
-        "ratio": None if line["ratio"] is None else f"{line['ratio']:.3g}×",
+        "saving": None if line["ratio"] is None else f"{line['ratio']:.3g}×",
         "ε_dd so far": line["eps_dd_so_far"],
         "advantage ≤": line["advantage_bound"],
     }
@@ -331,7 +331,7 @@ def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:
         f"about {values['confidence']:g}; the model 0 has {number(values['risk_of_zero'])}"
         f"{rounding}",
         f"accuracy: {accuracy}",
-        f"ratio: gradients of retraining over those of the request; {ways}",
+        f"saving: gradients of retraining over those of the request; {ways}",
         f"ε_dd so far ({unit}): holds for each record deleted up to this request, against "
         f"requesters that saw at most {count(certificate.adaptivity, 'release')}; the certificate "
         f"below begins with {number(certificate.eps_dd_adaptive)}, which holds for every later "

@@ -36,6 +36,7 @@ from dd_jax.keys import tagged
 from dd_jax.losses import deletion
 from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex, plan_nonconvex
 from dd_jax.plans.settings import edited_descent
+from dd_jax.sweeps import progress_lines
 from dd_jax.sweeps.deletion import check_work
 from dd_jax.types import Edit, Labelled, Transcript, apply_edit
 
@@ -214,11 +215,8 @@ def serve(key: Array, service: Service, *, seeds: int, say: Callable[[str], None
     edit = deletion(loss, train, service.stream[0])
     seconds = _timed(learn, delete, train, edit, *timing_keys)
     longest = seeds * (seconds.learn + len(service.stream) * seconds.request)
-    say(f"learning and serving {count(seeds, 'seed')}, in at most about {longest:.3g} s")
-
-    def progress(done, total):
-        say(f"{done} of {count(total, 'seed')}")
-
+    say(f"learning and serving {count(seeds, 'seed')}: about {longest:.3g} s, if nothing compiles")
+    progress = progress_lines("learning and serving", say)
     found = over_seeds(run, run_key, seeds, train, stream, chunk=CHUNK, progress=progress)
     say("judging releases against exact minimisers")
     served = _judged(service, found.releases, stream, seconds)

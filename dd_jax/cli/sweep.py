@@ -113,25 +113,25 @@ class Config:
 # Options that span the grid, with their headings in the table.
 _GRID = {
     "loss": "loss",
-    "smoothing": "γ",
+    "smoothing": "smoothing γ",
     "threshold": "threshold",
     "hidden": "hidden",
-    "output_norm": "V",
-    "l2": "λ",
+    "output_norm": "outputs V",
+    "l2": "l2 λ",
     "clip_norm": "clip",
     "precision": "precision",
-    "eps_dp": "eps_dp",
-    "eps_dd": "eps_dd",
-    "order": "q",
-    "delta": "δ",
+    "eps_dp": "stays ε_dp",
+    "eps_dd": "deleted ε_dd",
+    "order": "order q",
+    "delta": "delta δ",
     "accountant": "accountant",
-    "noise_variance": "σ²",
-    "step_size": "η",
-    "batches": "m",
+    "noise_variance": "noise σ²",
+    "step_size": "step η",
+    "batches": "batches m",
     "reference": "reference",
-    "edits_per_request": "r",
+    "edits_per_request": "rows r",
     "requester": "requester",
-    "adaptivity": "p",
+    "adaptivity": "seen p",
 }
 
 
@@ -193,9 +193,9 @@ def _axes(config: Config) -> dict[str, Any]:
 
 def _print(config: Config, rows: list[dict]) -> None:
     columns = _varied(config) | {
-        "σ²": "noise_variance",
-        "K_L": "learn_steps",
-        "K_U": "delete_steps",
+        "noise σ²": "noise_variance",
+        "learning K_L": "learn_steps",
+        "deletion K_U": "delete_steps",
     }
     print_table(
         f"{config.data}: {config.seeds} seeds, {count(config.requests, 'request')}",
@@ -211,7 +211,7 @@ def _print(config: Config, rows: list[dict]) -> None:
             if row["refused"] is None
         ],
     )
-    asked = _varied(config) | {"σ²": "noise_variance"}
+    asked = _varied(config) | {"noise σ²": "noise_variance"}
     for row in rows:
         if row["refused"] is not None:
             given = {name: row[key] for name, key in asked.items() if row[key] is not None}
@@ -222,7 +222,7 @@ def _print(config: Config, rows: list[dict]) -> None:
 
 def _varied(config: Config) -> dict[str, str]:
     """Heading and column of every option that spans the grid; σ² has a column in any case."""
-    found = {"n": "n"} if len(config.records) > 1 else {}
+    found = {"records n": "n"} if len(config.records) > 1 else {}
     for name, heading in _GRID.items():
         if len(getattr(config, name)) > 1 and name != "noise_variance":
             found[heading] = f"{name}_asked" if name.startswith("eps") else name
@@ -242,6 +242,6 @@ def _legend(config: Config) -> str:
         "risk: mean excess empirical risk of a release on its own database (convex losses); bound:",
         "  what the certificate allows the mean after the deletions; accuracy: held out",
         f"±: Student's t over seeds; all intervals together have confidence {config.confidence:g}",
-        "K_L, K_U: steps to learn (or retrain) and per deletion, n/m gradients each",
+        "a step takes n/m gradients of one record",
     )
     return "\n".join(lines)

@@ -161,4 +161,5 @@ def test_without_a_cluster_the_missing_options_are_named():
     assert done.returncode == 2
     assert done.stdout == ""
     assert all(name in done.stderr for name in ("--coordinator", "--process-index"))
-    assert done.stderr.count("\n") == 1
+    lines = [line for line in done.stderr.splitlines() if "still working" not in line]
+    assert len(lines) == 1
