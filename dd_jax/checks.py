@@ -17,7 +17,8 @@ from dd_jax.errors import CertificateRefused, InputError
 
 # A step size computed as `2 / (2 * l2 + smoothness)` may exceed its own limit by a rounding error.
 _ROUNDING = 8 * np.finfo(np.float64).eps
-_P, _T = ParamSpec("_P"), TypeVar("_T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 # --- numbers and arrays of them -------------------------------------------------------------------
