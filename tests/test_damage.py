@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from problems import soak
 
 from dd_jax import cli, files, sealed
-from dd_jax.cli import verifying
+from dd_jax.cli import compile_cache, verifying
 from dd_jax.data import fetch
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
@@ -21,6 +22,7 @@ LEAVES = [np.arange(8.0).reshape(4, 2), np.arange(4)]
 SAVED = cache.Saved({"value": np.arange(5.0) / 3}, {"config": {"seed": 0}}, 1.5, None)
 RUN = {"run.json": b'{"seeds": 20}', "run.csv": b"a,b\n1,2\n", "certificate.json": b"{}"}
 PAGES = {"report.html": b"<html>page</html>", "one.svg": b"<svg/>", "one.csv": b"array,index\n"}
+PROGRAM = "jit_made-0123"
 STREAM = f"made-{store.digest_of_json(IDENTITY)[: store.SHORT]}"
 
 
@@ -39,6 +41,7 @@ def whole(tmp_path_factory):
     listed = {name: sealed.digest(content) for name, content in PAGES.items()}
     files.place(folder / report.LIST, sealed.pack_list(listed))
     files.place(folder / "targets.json", sealed.pack_json({"answers": [1, 2.5]}))
+    compile_cache.Programs(folder).put(PROGRAM, zlib.compress(bytes(300)))
     (folder / "mine.csv").write_text("a,b\n1,2\n")
     return folder
 
@@ -60,6 +63,7 @@ READERS = {
     "arrays, models and curators": cache.read,
     "files written together": group,
     "answers": lambda path: sealed.unpack_json(path.read_bytes()),
+    "compiled programs": lambda path: compile_cache.Programs(path.parent).get(PROGRAM),
     "lists": lambda path: sealed.unpack_list(path.read_bytes()),
 }
 
@@ -107,7 +111,7 @@ def test_every_random_damage_is_named_and_nothing_damaged_is_used(whole, tmp_pat
         path = folder / victim.file
         content = path.read_bytes()
         change = damaged(content, chance)
-        alone = victim.kind in ("arrays, models and curators", "answers")
+        alone = victim.kind in ("arrays, models and curators", "answers", "compiled programs")
         if alone and change is None:  # nothing says that there was such a file
             continue
         path.resolve().unlink() if change is None else path.write_bytes(change)

@@ -1,165 +1,119 @@
-"""No record is part of a compiled program: `dd-jax` keeps programs on disk, also after a deletion.
-
-Every program that commands and requesters left in a folder is searched for four consecutive values
-of any record, along rows and columns, in single and double precision.
+"""No file that a command writes holds a private row, compiled programs included; and rows are found
+where they are.
 """
 
+import gzip
+import json
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
 from problems import soak
 
 import dd_jax as dd
-from dd_jax.cli import compile_cache
-from dd_jax.data.own_file import load_file
-
-WIDTH = 4
-# Commands on private rows, then requesters, in one process with the cache on.
-COMMANDS = """
-import sys
-from dd_jax.cli import compile_cache
-assert compile_cache.enable() is not None
 from dd_jax import cli
-for line in sys.argv[1:]:
-    assert cli.main(line.split()) == 0, line
-"""
-REQUESTERS = """
-import sys
-from dd_jax.cli import compile_cache
-assert compile_cache.enable() is not None
-import jax
-import jax.numpy as jnp
-import numpy as np
-import dd_jax as dd
-from jax.tree_util import Partial
+from dd_jax.cli import scanning
+from dd_jax.data.own_file import Bounds, load_file
 
-rows = dd.data.load("digits-3-vs-8").train
-loss = dd.losses.logistic()
-curator = dd.noisy_gd.mechanism(dd.Problem(loss, 0.1), dd.noisy_gd.Schedule(0.5, 1e-3, 1.0, 2, 1))
-blank = dd.deletion(loss, rows, [0]).record
-
-def worst(rows, key, memory, observation):
-    row = jnp.argmin(rows.label * (rows.features @ observation.release)).astype(jnp.int32)
-    return memory, dd.Edit(row[None], blank)
-
-def serve(requester):
-    dd.interact(jax.random.key(0), curator, requester, rows, num_requests=1, observe=(0,))
-
-if sys.argv[1] == "bound":
-    serve(dd.Requester(lambda key: (), Partial(worst, rows)))
-    serve(dd.requesters.largest_loss(loss, rows))
-    serve(dd.requesters.churn(3, rows))
-    record = jax.tree.map(lambda leaf: leaf[5], rows)
-    score = dd.audit.scores.deleted_record_loss(loss, record, loss.template(rows))
-    models = np.random.default_rng(0).normal(size=(2, 30, 64))
-    score.fit(*models)(models[0])
-else:
-    serve(dd.Requester(lambda key: (), lambda *asked: worst(rows, *asked)))
-"""
+N, DIM = 60, 5
+HEADER = ",".join([*(f"x{k}" for k in range(DIM)), "y"])
+FILE = ("--data", "my.csv", "--label", "y", "--lower", "0", "--upper", "1")
+PLAN = ("--l2", "0.5", "--eps-dp", "1", "--eps-dd", "0.5")
+RUN = ("run", *FILE, *PLAN, "--requests", "1", "--seeds", "2", "--save", "run")
+LARGEST = ("--requester", "largest_loss", "--adaptivity", "1")
+SWEEP = ("sweep", *FILE, *PLAN, "--requests", "2", "--seeds", "2", "--results", "results", *LARGEST)
+COMMANDS = soak((RUN,), (RUN, SWEEP))
 
 
-def run(tmp_path, code, *arguments):
-    """The programs that a process left in a folder of its own, by their names."""
-    folder = tmp_path / "compiled"
-    without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env=without | {compile_cache.VARIABLE: str(folder)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = dict(compile_cache.programs(folder))
-    assert found
-    assert all(path.name in found for path in folder.iterdir()), "files that nobody looks at"
-    return found
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """(folder that commands wrote into, rows as they stand in the file and as they are learned)."""
+    folder = tmp_path_factory.mktemp("private")
+    rows = np.random.default_rng(0).uniform(0, 1, (N, DIM))
+    labels = np.where(rows[:, 0] > 0.5, "yes", "no")
+    lines = [",".join([*map(repr, row), y]) for row, y in zip(rows.tolist(), labels, strict=True)]
+    (folder / "my.csv").write_text("\n".join([HEADER, *lines, ""]))
+    cache = {"DD_JAX_COMPILE_CACHE": str(folder / "compiled"), "JAX_PLATFORMS": "cpu"}
+    for command in COMMANDS:
+        subprocess.run(
+            [sys.executable, "-m", "dd_jax.cli", *command],
+            cwd=folder,
+            env=os.environ | cache,
+            check=True,
+            capture_output=True,
+        )
+    data = load_file(folder / "my.csv", label="y", bounds=Bounds(lower=0, upper=1))
+    return folder, rows, np.asarray(data.train.features, np.float64)
 
 
-def holding(programs, *tables):
-    """The programs that hold a piece of a table."""
-    pieces = {piece for table in tables for piece in pieces_of(np.asarray(table))}
-    assert pieces
-    return {name for name, content in programs.items() if holds(content, pieces)}
+def searched(folder, rows, capsys, tmp_path):
+    """Files that hold a row, and how many rows of planted copies were found."""
+    np.savez(tmp_path / "rows.npz", rows=rows)
+    status = cli.main(["check", str(folder), "--record", str(tmp_path / "rows.npz"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert not found["damaged"]
+    assert not found["record"]["unread"]
+    assert status == (2 if found["record"]["found"] else 0)
+    assert found["record"]["control"]["float32"] == len(rows)
+    return {one["file"] for one in found["record"]["found"]}, found
 
 
-def pieces_of(table):
-    """Four consecutive values, none of them zero or equal, of every row and column, as bytes."""
-    for lines in (table, table.T):
-        for dtype in (np.float32, np.float64):
-            windows = np.lib.stride_tricks.sliding_window_view(lines.astype(dtype), WIDTH, axis=1)
-            for values in windows.reshape(-1, WIDTH):
-                if len(set(values.tolist()) - {0.0}) == WIDTH:
-                    yield values.tobytes()
+def test_no_command_writes_a_row_anywhere(written, capsys, tmp_path):
+    folder, raw, learned = written
+    found, said = searched(folder, raw, capsys, tmp_path)
+    assert found == {"my.csv"}
+    assert said["whole"]["compiled programs"] >= 5
+    assert said["whole"]["files written together"] >= 3
+    found, _ = searched(folder, learned, capsys, tmp_path)
+    assert found == set()
 
 
-def holds(content, pieces):
-    """Whether one of the pieces is somewhere in the bytes, at any place."""
-    beginnings = np.array(sorted({int.from_bytes(piece[:8], "little") for piece in pieces}), "u8")
-    for offset in range(8):
-        words = np.frombuffer(content[offset:][: (len(content) - offset) // 8 * 8], "<u8")
-        for place in np.flatnonzero(np.isin(words, beginnings)):
-            start = offset + 8 * int(place)
-            if any(content[start : start + size] in pieces for size in (4 * WIDTH, 8 * WIDTH)):
-                return True
-    return False
+def test_rows_are_found_where_they_should_be(written, capsys, tmp_path):
+    _, raw, learned = written
+    folder = tmp_path / "holds"
+    folder.mkdir()
+    problem = dd.Problem(dd.losses.logistic(), l2=0.5)
+    labels = np.where(raw[: len(learned), 0] > 0.5, 1.0, -1.0)
+    rows = dd.Labelled(np.asarray(learned, np.float32), labels.astype(np.float32))
+    options = {"n": len(learned), "dim": DIM, "order": 2, "eps_dp": 1.0, "eps_dd": 0.5}
+    plan = dd.plan_convex(problem, **options)
+    curator = dd.noisy_gd.mechanism(problem, plan)
+
+    def respond(request, release):
+        return dd.deletion(problem.loss, rows, [3])
+
+    state, transcript = dd.drive(dd.secret_key(), curator, respond, rows, num_requests=1)
+    dd.save(folder / "curator.npz", plan, state, transcript)
+    single = learned.astype("<f4")
+    (folder / "columns.bin").write_bytes(b"odd" + single.tobytes(order="F"))
+    (folder / "packed.program").write_bytes(zlib.compress(b"odd" + single.tobytes()))
+    (folder / "one.txt.gz").write_bytes(gzip.compress(str(list(learned[7])).encode()))
+    (folder / "noise").write_bytes(np.random.default_rng(1).bytes(100_000))
+    np.savez(tmp_path / "rows.npz", rows=learned)
+    assert cli.main(["check", str(folder), "--record", str(tmp_path / "rows.npz"), "--json"]) == 2
+    found = {
+        one["file"]: one["rows"] for one in json.loads(capsys.readouterr().out)["record"]["found"]
+    }
+    everyone = list(range(len(learned)))
+    assert found["columns.bin"] == found["packed.program"] == everyone
+    assert found["curator.npz"] == [row for row in everyone if row != 3]  # deleted
+    assert found["one.txt.gz"] == [7]
+    assert set(found) == {"curator.npz", "columns.bin", "packed.program", "one.txt.gz"}
 
 
-def digits():
-    return dd.data.load("digits-3-vs-8").train.features
+def test_rows_that_chance_writes_are_refused(tmp_path, capsys):
+    (tmp_path / "my.csv").write_text("a,b\n1,0\n0,1\n")
+    assert cli.main(["check", str(tmp_path), "--record", str(tmp_path / "my.csv")]) == 2
+    assert "digits" in capsys.readouterr().err
+    (tmp_path / "my.csv").write_text("words,only\n")
+    assert cli.main(["check", str(tmp_path), "--record", str(tmp_path / "my.csv")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_piece_is_found_at_any_place():
-    table = np.arange(1.0, 25.0).reshape(4, 6) / 7
-    pieces = set(pieces_of(table))
-    assert len(pieces) == 2 * (4 * 3 + 6 * 1)
-    for dtype, part in ((np.float32, table[2, 1:5]), (np.float64, table[:, 3])):
-        content = part.astype(dtype).tobytes()
-        for offset in range(9):
-            assert holds(b"\7" * offset + content + b"\7" * 5, pieces)
-            assert not holds(b"\7" * offset + content[:-1] + b"\7" * 5, pieces)
-
-
-def test_records_that_a_function_closes_over_are_found(tmp_path):
-    assert holding(run(tmp_path, REQUESTERS, "closing"), digits())
-
-
-def test_requesters_and_scores_leave_no_record(tmp_path):
-    assert holding(run(tmp_path, REQUESTERS, "bound"), digits()) == set()
-
-
-def test_commands_on_a_private_file_leave_no_record(tmp_path):
-    """`run` and an adaptive `sweep`; the rows as they are in the file, and as they are scaled."""
-    rng = np.random.default_rng(7)
-    raw = rng.uniform(0, 10, (60, 5))
-    lines = [",".join(map(repr, [*row, k % 2])) for k, row in enumerate(raw.tolist())]
-    (tmp_path / "mine.csv").write_text("\n".join(["a,b,c,d,e,y", *lines]))
-    scaled = load_file(tmp_path / "mine.csv", label="y").train.features
-    read = "--data mine.csv --label y --eps-dp 90 --eps-dd 90 --l2 0.5 --requests 2 --seeds 2"
-    asked = [
-        f"run {read} --save saved",
-        f"sweep {read} --requester largest_loss --adaptivity 1 --results swept",
-    ]
-    assert holding(run(tmp_path, COMMANDS, *asked), raw, scaled) == set()
-
-
-@pytest.mark.skipif(soak(True, False), reason="a minute and more; under `make soak`")
-@pytest.mark.parametrize(
-    "line",
-    ["audit logistic --seeds 400 --no-save", "attack re-encoding --seeds 100 --group 5"],
-)
-def test_audits_and_attacks_on_digits_leave_no_record(tmp_path, line):
-    assert holding(run(tmp_path, COMMANDS, line), digits()) == set()
-
-
-@pytest.mark.skipif(soak(True, False), reason="minutes; under `make soak`")
-def test_the_comparison_leaves_no_record(tmp_path):
-    code = COMMANDS.replace("from dd_jax import cli", "from experiments.__main__ import PROGRAM")
-    code = code.replace("cli.main(line.split())", "cli.main(line.split(), PROGRAM)")
-    code = code.replace("import sys\n", "import sys\nfrom dd_jax import cli\n", 1)
-    line = "compare --data digits-3-vs-8 --records 64 --seeds 100 --results swept"
-    assert holding(run(tmp_path, code, line), digits()) == set()
+def test_rows_are_those_of_the_lines_with_numbers(tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text('id;x;y\nC1;"1.5";-2e3\nC2;;7\n')
+    np.testing.assert_array_equal(scanning.read_rows(path), [[1.5, -2000.0], [7.0, 0.0]])

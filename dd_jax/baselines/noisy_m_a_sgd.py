@@ -204,11 +204,25 @@ def look_ahead(t: Array, now: Array, before: Array) -> Array:
     return (1 - alpha) * now + alpha * before
 
 
+def draw_batch(key: Array, n: int, size: int) -> Int[Array, " b"]:
+    """Distinct rows, every set of them with the same chance, by Floyd's method.
+
+    `jax.random.choice` sorts n numbers, which costs far more than a gradient of the batch.
+    """
+    last = jnp.arange(n - size, n, dtype=jnp.int32)
+    drawn = jax.random.randint(key, (size,), 0, last + 1)
+
+    def take(rows, place):
+        row = jnp.where(jnp.any(rows == drawn[place]), last[place], drawn[place])
+        return rows.at[place].set(row), None
+
+    return jax.lax.scan(take, jnp.full(size, -1, jnp.int32), jnp.arange(size))[0]
+
+
 def _draw(key, problem, made, point, database):
     """A fresh batch and noise for one step, and the batch's mean gradient: b evaluations."""
     batch_key, noise_key = jax.random.split(key)
-    rows = jax.random.choice(batch_key, made.n, (made.batch_size,), replace=False)
-    rows = rows.astype(jnp.int32)
+    rows = draw_batch(batch_key, made.n, made.batch_size)
     noise = jax.random.normal(noise_key, point.shape, point.dtype)
     slope = gradient(problem, point, jax.tree.map(lambda leaf: leaf[rows], database))
     return rows, jnp.asarray(made.noise_deviation, point.dtype) * noise, slope

@@ -6,7 +6,7 @@ program, the versions, the flags and the processor's features.
 
 A kept program ends in a digest of its key and itself: one that was damaged, or has another one's
 name, is compiled again. What a program is given (records) is not part of it; what it closes over is
-(`tests/test_private_rows.py` looks for records in the files).
+(`tests/test_compiled_records.py` looks for records in the files).
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _SETTINGS = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
-_SUFFIX = ".program"
+SUFFIX = ".program"
 # Files of JAX's own cache, which earlier versions kept here: they have no digest, and some held
 # records as constants.
 _EARLIER = ("-cache", "-atime")
@@ -88,10 +88,10 @@ class Programs:
     def get(self, key: str) -> bytes | None:
         """The program, or None where none is kept; a damaged one is named and compiled again."""
         try:
-            content = (self._path / f"{key}{_SUFFIX}").read_bytes()
+            content = (self._path / f"{key}{SUFFIX}").read_bytes()
         except FileNotFoundError:
             return None
-        program = _verified(key, content)
+        program = verified(key, content)
         if program is None:
             print(
                 f"dd-jax: the compiled program {key[:60]} is damaged; it is compiled again",
@@ -101,15 +101,15 @@ class Programs:
 
     def put(self, key: str, value: bytes) -> None:
         """Keep a program; a reader that comes meanwhile finds part of it, which is damaged."""
-        (self._path / f"{key}{_SUFFIX}").write_bytes(value + _digest(key, value))
+        (self._path / f"{key}{SUFFIX}").write_bytes(value + _digest(key, value))
 
 
 def programs(folder: Path) -> Iterator[tuple[str, bytes | None]]:
     """The name and the content of every kept program, uncompressed; None where it is damaged."""
     from jax._src.compilation_cache import decompress_executable
 
-    for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        found = _verified(path.name.removesuffix(_SUFFIX), path.read_bytes())
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        found = verified(path.name.removesuffix(SUFFIX), path.read_bytes())
         yield path.name, None if found is None else decompress_executable(found)
 
 
@@ -117,8 +117,8 @@ def _digest(key: str, program: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\n" + program).digest()
 
 
-def _verified(key: str, content: bytes) -> bytes | None:
-    """The program in front of its digest, or None."""
+def verified(key: str, content: bytes) -> bytes | None:
+    """The program in front of its digest; None if it is damaged."""
     size = hashlib.sha256().digest_size
     program = content[:-size]
     return program if content[-size:] == _digest(key, program) else None
@@ -177,6 +177,6 @@ def _forget_old(folder: Path) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
-                old = entry.name.endswith(_SUFFIX) and entry.stat().st_mtime < oldest
+                old = entry.name.endswith(SUFFIX) and entry.stat().st_mtime < oldest
                 if old or entry.name.endswith(_EARLIER):
                     os.unlink(entry)

@@ -51,7 +51,8 @@ def read_rows(path: Path) -> np.ndarray:
             ]
         else:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
-            found = [[*filter(None.__ne__, map(_cell, _CELLS.split(line)))] for line in lines]
+            cells = [[_cell(cell) for cell in _CELLS.split(line)] for line in lines]
+            found = [[cell for cell in row if cell is not None] for row in cells]
             found = [row for row in found if row]
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); name another.") from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dd_jax import files, sealed
+from dd_jax.cli import compile_cache
 from dd_jax.data import fetch
 from dd_jax.errors import InputError
 from dd_jax.sweeps import store
@@ -142,6 +143,9 @@ def _alone(path: Path) -> tuple[str, str | None] | None:
             kind = "data sets"
             fetch.read_pinned(path.stem, path)
             return kind, None
+        if path.suffix == compile_cache.SUFFIX:
+            whole = compile_cache.verified(path.stem, content) is not None
+            return "compiled programs", None if whole else DAMAGED
         kind = "arrays, models and curators" if path.suffix == ".npz" else "answers"
         if not sealed.owned(path, content):
             return None if _is_readable(path, content) else (kind, "it cannot be read")

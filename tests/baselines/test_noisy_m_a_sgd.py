@@ -196,3 +196,13 @@ def test_refusals():
         noisy_m_a_sgd.calibrate(CONSTANTS, **arguments | {"stability": 0})
     with pytest.raises(InputError, match="calibrated"):
         accelerated().learn(jax.random.key(0), jax.tree.map(lambda leaf: leaf[1:], DATABASE))
+
+
+@pytest.mark.parametrize(("n", "size"), [(5, 3), (4, 4), (6, 1)])
+def test_every_set_of_rows_is_drawn_alike(n, size):
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    draw = jax.jit(jax.vmap(lambda key: noisy_m_a_sgd.draw_batch(key, n, size)))
+    sets, counts = np.unique(np.sort(draw(keys), axis=1), axis=0, return_counts=True)
+    assert all(len(set(rows)) == size for rows in sets.tolist())
+    assert len(sets) == math.comb(n, size)
+    assert stats.chisquare(counts).pvalue > 1e-4 or len(sets) == 1
