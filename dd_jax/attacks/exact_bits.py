@@ -47,7 +47,8 @@ class Watched(NamedTuple):
 def exact_scene(scene: Scene) -> Scene:
     """The same problem and worlds, planned in exact arithmetic, with one step per request."""
     plan = scene.plan
-    budgets = {"order": plan.order, "eps_dp": plan.eps_dp_asked, "eps_dd": plan.eps_dd_asked}
+    budgets: dict[str, Any] = {"eps_dp": plan.eps_dp_asked, "eps_dd": plan.eps_dd_asked}
+    budgets["order"] = plan.order
     made = plan_convex(scene.problem, n=plan.n, dim=plan.dim, arithmetic="exact", **budgets)
     return scene._replace(plan=replace(made, delete_steps=1))
 

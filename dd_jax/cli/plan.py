@@ -303,6 +303,7 @@ def _values(certificate: Certificate, accountants: dict[str, dict]) -> dict[str,
         **{name: getattr(certificate, name) for name in names},
         "assumptions": [asdict(assumption) for assumption in certificate.assumptions],
         "reference": plan.reference,
+        "arithmetic": plan.arithmetic,
         "eps_dd_replaced": certificate.eps_dd,
         "accountants": accountants,
     }

@@ -146,9 +146,9 @@ def epsilon_tight_linear(slope, delta):
 
 
 def linear_from_epsilon_delta(epsilon, delta):
-    """The largest ρ for which R_q ≤ qρ gives (ε, δ) by `epsilon_tight_linear`, rounded down."""
+    """The largest ρ ≤ ε for which R_q ≤ qρ gives (ε, δ) by `epsilon_tight_linear`, rounded down."""
     epsilon, delta = np.broadcast_arrays(checks.positive("epsilon", epsilon), checks.delta(delta))
-    # ρ ≤ ε, as the converted ε is at least ρ; bisected in log ρ.
+    # For an ordinary δ the converted ε is above ρ. Bisected in log ρ.
     low, high = np.full(epsilon.shape, -700.0), np.log(epsilon)
     for _ in range(80):
         middle = (low + high) / 2

@@ -130,6 +130,14 @@ def test_conversions_by_formula():
     assert renyi.epsilon_tight(5, 0.0, 0.5) == 0.0  # clamped
 
 
+def test_linear_from_epsilon_delta_is_the_inverse():
+    for epsilon in (1e-4, 0.1, 1.0, 30.0):
+        for delta in (1e-12, 1e-5):
+            slope = renyi.linear_from_epsilon_delta(epsilon, delta)
+            assert renyi.epsilon_tight_linear(slope, delta) <= epsilon
+            assert renyi.epsilon_tight_linear(slope * 1.0001, delta) > epsilon * (1 - 1e-9)
+
+
 @settings(max_examples=60)
 @given(log_slope=st.floats(-12, 3), log_delta=st.floats(-300, -1e-3))
 def test_best_order_beats_every_order_on_a_grid(log_slope, log_delta):

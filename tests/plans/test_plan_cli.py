@@ -170,6 +170,22 @@ def test_dtype_and_first_insertion_reach_the_plan(capsys):
     assert young["basis"] == "promise"
 
 
+def test_exact_arithmetic(capsys):
+    found = run_json(capsys, [*LOGISTIC, "--arithmetic", "exact"])
+    problem = ProblemConstants(constants.logistic(), 0.1)
+    budgets = {"order": 2.0, "eps_dp": 1.0, "eps_dd": 0.1}
+    plan = plan_convex(problem, n=1000, dim=10, arithmetic="exact", **budgets)
+    assert found["arithmetic"] == "exact"
+    assert found["noise_variance"] == plan.noise_variance
+    assert found["mu_dd"] is None
+    assert "optimal" in found["accountants"]["paper"]["refused"]
+    squared = [*BASE, "--loss", "squared", "--order", "2", "--clip-norm", "1"]
+    for options in (squared, [*TANH, "--nonconvex"]):
+        status, _, error = run(capsys, [*options, "--arithmetic", "exact"])
+        assert status == 2
+        assert "exact" in error
+
+
 def test_batches_and_references(capsys):
     """Both comparators are printed; auto names what it took, and full batches can be asked for."""
     base = LOGISTIC
