@@ -26,6 +26,9 @@ MaybeLoss = Annotated[
 ]
 
 
+MaybeAuto = Annotated[Literal["auto"] | float, tyro.conf.arg(metavar="FLOAT|auto")]
+
+
 @dataclass(frozen=True)
 class Config:
     """What would deletions cost on these data?
@@ -67,8 +70,9 @@ class Config:
     """Loss of one record: logistic for two classes and softmax for more, unless given. one_vs_rest
     trains a model for each class and certifies all of them together. tanh_margin is not convex, and
     its plan is of the Gibbs law: for few features, with --noise-variance 2 or more."""
-    l2: float = 0.05
-    """Constant λ of the regulariser (λ/2)‖θ‖²."""
+    l2: MaybeAuto = 0.05
+    """Constant λ of the regulariser (λ/2)‖θ‖²; auto chooses it from sizes, constants and budgets,
+    never from records, and says what it assumed."""
     eps_dp: float = 1.0
     """Privacy budget of one release, for records that stay."""
     eps_dd: float = 0.1
@@ -81,8 +85,9 @@ class Config:
     """Releases p that the requester may have seen before."""
     accountant: Literal["optimal", "unrelaxed", "paper"] = "optimal"
     """Formulas of the certificate."""
-    batches: int = 1
-    """Cyclic batches m of consecutive rows, one per step; shuffle a file that is sorted."""
+    batches: Literal["auto"] | int = 1
+    """Cyclic batches m of consecutive rows, one per step; shuffle a file that is sorted. auto takes
+    the number that costs least for learning and --requests."""
     reference: Literal["replaced", "null"] = "replaced"
     """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
     arithmetic: Literal["fast", "exact"] = "fast"
@@ -236,7 +241,7 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         f"{data['name']}: {data['training_rows']:,} training rows, {data['held_out_rows']:,} held "
         f"out, {data['features']} features; {_classes(names)}"
     )
-    for text in (what, f"features {data['preprocessing']}"):
+    for text in (what, f"features {data['preprocessing']}", *values["assumed"]):
         print(textwrap.fill(text, WIDTH, subsequent_indent="  "))
     shown = _shown(requests)
     some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"

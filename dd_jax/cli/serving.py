@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,15 @@ from dd_jax.interaction import interact
 from dd_jax.intervals import mean_over_seeds, simultaneous
 from dd_jax.keys import tagged
 from dd_jax.losses import deletion
-from dd_jax.plans import Certificate, Plan, arithmetic, plan_convex, plan_nonconvex
+from dd_jax.plans import (
+    Certificate,
+    Chosen,
+    Plan,
+    arithmetic,
+    choose_l2,
+    plan_convex,
+    plan_nonconvex,
+)
 from dd_jax.plans.settings import edited_descent
 from dd_jax.sweeps import progress_lines
 from dd_jax.sweeps.deletion import check_work
@@ -56,6 +64,7 @@ class Service:
         train: the private records. test: held-out records, perhaps none.
         stream: rows of `train` that each request deletes, requests × r.
         adaptivity: the first p releases are shown to the requester.
+        assumed: how settings were chosen that were left to this program.
     """
 
     problem: Problem
@@ -64,6 +73,7 @@ class Service:
     test: Labelled
     stream: np.ndarray
     adaptivity: int = 0
+    assumed: tuple[str, ...] = ()
 
 
 def make(
@@ -71,7 +81,7 @@ def make(
     stream: np.ndarray,
     *,
     loss: str | None,
-    l2: float,
+    l2: float | Literal["auto"],
     intercept: bool,
     adaptivity: int = 0,
     **budgets: Any,
@@ -82,7 +92,8 @@ def make(
         data: records with rows in the unit ball, and how they got there.
         stream: rows of the training records to delete, requests × r.
         loss: name of a loss of the catalogue; None for logistic, or softmax for more than two
-            classes. l2: λ.
+            classes.
+        l2: λ, or "auto" for `plans.choose_l2`.
         intercept: whether a constant 1 is appended to the features.
         adaptivity: the first p releases are shown to the requester; at most one per request.
         **budgets: as `dd.plan_convex` takes them; of a loss that is not convex, those that
@@ -93,12 +104,31 @@ def make(
         data = data._replace(train=_with_ones(data.train), test=_with_ones(data.test))
         words = f"{data.preprocessing}, then a constant 1 appended"
         data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
-    problem = Problem(with_preprocessing(_loss(loss, len(data.classes), norm), data), l2)
-    n = len(data.train.label)
-    dim = math.prod(jax.eval_shape(problem.loss.template, data.train).shape)
-    plan = _plan(problem, n=n, dim=dim, edits_per_request=stream.shape[1], **budgets)
+    made = with_preprocessing(_loss(loss, len(data.classes), norm), data)
+    dim = math.prod(jax.eval_shape(made.template, data.train).shape)
+    sizes = {"n": len(data.train.label), "dim": dim, "edits_per_request": stream.shape[1]}
+    assumed = []
+    if l2 == "auto":
+        chosen = _chosen_l2(made, sizes, budgets)
+        l2 = chosen.l2
+        assumed.append(str(chosen))
+    problem = Problem(made, l2)
+    plan = _plan(problem, expected_requests=len(stream), **sizes, **budgets)
+    if budgets.get("batches") == "auto":
+        assumed.append(
+            f"{count(plan.batches, 'batch')} cost least for learning and {len(stream)} requests"
+        )
     losses.check_data(problem.loss, data.train)
-    return Service(problem, plan, data.train, data.test, stream, adaptivity)
+    return Service(problem, plan, data.train, data.test, stream, adaptivity, tuple(assumed))
+
+
+def _chosen_l2(loss: losses.Loss, sizes: dict[str, int], budgets: dict[str, Any]) -> Chosen:
+    """λ from what is public, for the budgets of a convex loss."""
+    if not loss.constants.convex:
+        raise InputError(f"--l2 auto is for convex losses, and {loss.name} is not; give --l2.")
+    of_budgets = ("eps_dp", "eps_dd", "order", "delta", "accountant", "noise_variance", "reference")
+    kept = {name: budgets[name] for name in of_budgets if name in budgets}
+    return choose_l2(loss.constants, **sizes, **kept)
 
 
 def _loss(name: str | None, classes: int, norm: float) -> losses.Loss:
@@ -121,16 +151,18 @@ def _plan(
     *,
     accountant: Any = "optimal",
     delta: float | None = None,
-    batches: int = 1,
+    batches: int | Literal["auto"] = 1,
     reference: Any = "replaced",
     arithmetic: Any = "fast",
     learn_steps: int | None = None,
+    expected_requests: int,
     **common: Any,
 ) -> Plan:
     """The plan of the loss's kind; an option that its kind does not have is refused."""
     cycle = {"batches": batches, "reference": reference, "learn_steps": learn_steps}
     cycle["arithmetic"] = arithmetic
     if problem.loss.constants.convex:
+        cycle["expected_requests"] = expected_requests
         return plan_convex(problem, accountant=accountant, delta=delta, **cycle, **common)
     odd = {
         "--delta": delta is not None,
@@ -418,6 +450,7 @@ def summary(
         | {"loss": plan.problem.loss.name, "l2": plan.problem.l2, "accountant": plan.accountant}
         | {"order": plan.order, "delta": plan.delta, "edits_per_request": plan.edits_per_request},
         "requests": [line | _named(data, line["rows"]) for line in lines(service, served)],
+        "assumed": list(service.assumed),
         "learn_gradients": plan.learn_gradients,
         "request_gradients": plan.delete_gradients,
         "seeds": len(served.risk),

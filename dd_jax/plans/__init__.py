@@ -7,6 +7,7 @@ computes its numbers from the plan's settings by `dd_jax.guarantees`, never from
 
 from dd_jax.guarantees.convex import ACCOUNTANTS
 from dd_jax.plans.certificate import Assumption
+from dd_jax.plans.choosing import Chosen, choose_l2
 from dd_jax.plans.composition import plan_composition
 from dd_jax.plans.convex import batch_options, plan_convex
 from dd_jax.plans.nonconvex import plan_nonconvex
@@ -18,9 +19,11 @@ __all__ = [
     "FORMULAS",
     "Assumption",
     "Certificate",
+    "Chosen",
     "Plan",
     "Reference",
     "batch_options",
+    "choose_l2",
     "plan_composition",
     "plan_convex",
     "plan_nonconvex",
