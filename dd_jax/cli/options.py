@@ -166,6 +166,11 @@ def _of_kind(found: re.Match) -> str:
     return f"{option} {given}: give {(whole or broken).upper()}{_hint(given)}"
 
 
+def _given(values: str) -> str:
+    """What was typed, of a list of texts in quotes as the parser shows it."""
+    return " ".join(re.findall(r"'([^']*)'", values)) or values
+
+
 def _hint(given: str) -> str:
     """What was probably meant by what is no number."""
     try:
@@ -183,15 +188,15 @@ def _hint(given: str) -> str:
 
 def _of_kinds(found: re.Match) -> str:
     option, kinds, values = found.groups()
-    given = " ".join(value.strip("' ") for value in values.split(","))
+    given = _given(values)
     wanted = " or ".join(k for k in (k.strip("{}") for k in kinds.split("|")) if k != "None")
     return f"{option} {given}: give {wanted}{_hint(given)}"
 
 
 def _of_several(found: re.Match) -> str:
     option, values = found.groups()
-    given = " ".join(value.strip("' ") for value in values.split(","))
-    hint = _hint(re.sub(r"^'|'$", "", values)) or "; give values of the right kind, see --help"
+    given = _given(values)
+    hint = _hint(given) or "; give values of the right kind, see --help"
     return f"{option} {given}: no such values{hint}"
 
 

@@ -116,7 +116,7 @@ def make(
     plan = _plan(problem, expected_requests=len(stream), **sizes, **budgets)
     if budgets.get("batches") == "auto":
         assumed.append(
-            f"{count(plan.batches, 'batch')} cost least for learning and {len(stream)} requests"
+            f"{plan.batches:,} batches m cost least for learning and {len(stream)} requests"
         )
     losses.check_data(problem.loss, data.train)
     return Service(problem, plan, data.train, data.test, stream, adaptivity, tuple(assumed))
