@@ -20,7 +20,8 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs" / "attacks"
 def test_each_attack_plays_its_own_settings_and_has_a_page(name):
     attack = find(name)
     assert attack.name == name
-    assert list(inspect.signature(attack.play).parameters) == ["key", "settings"]
+    parameters = ["key", "settings", "progress"][: 3 if attack.reports else 2]
+    assert list(inspect.signature(attack.play).parameters) == parameters
     assert typing.get_type_hints(attack.play)["settings"] is attack.settings
     assert {"seeds", "confidence"} <= set(attack.defaults)
     assert "\n" not in attack.summary
