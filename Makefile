@@ -18,7 +18,7 @@ IN_PLACE := $(PIP) install --no-deps --no-build-isolation --editable .
 .PHONY: help setup report figures test soak targets test-targets check compare bench docs notebooks data pictures format lock clean
 
 help:
-	@echo "make report   set up, then write every figure, table and $(RESULTS)/report.html (quick scale)"
+	@echo "make report   set up, fetch MNIST and Adult if it can, then write every figure and $(RESULTS)/report.html"
 	@echo "make figures  the same at another scale: make figures SCALE=full takes about an hour, and resumes"
 	@echo "make test     set up, then run the whole test suite"
 	@echo "make soak     the same tests at their full counts and grids (an hour or more)"
@@ -45,7 +45,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 report figures: $(READY)
-	$(BIN)/python -m experiments report --results $(RESULTS) --scale $(SCALE)
+	$(BIN)/python -m experiments report --fetch --results $(RESULTS) --scale $(SCALE)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

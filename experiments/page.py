@@ -72,7 +72,7 @@ class Made:
         image: a picture as a data URL. inches: how wide it was drawn.
         files: label → file beside the page.
         tables: tables below the figure. certificate: what it runs under.
-        headline: a sentence for the first lines of the page.
+        opening: (heading, number, words) of the tiles with which the page begins.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Made:
     files: dict[str, str] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     certificate: Certificate | None = None
-    headline: str | None = None
+    opening: Sequence[tuple[str, str, str]] = ()
 
 
 class ClaimRow(NamedTuple):

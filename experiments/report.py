@@ -17,7 +17,7 @@ from dd_jax import files, sealed
 from dd_jax.cli import style
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
-from experiments import cache, figures, page
+from experiments import cache, figures, page, points
 
 PAGE = "report.html"
 LIST = f"{PAGE}{sealed.LIST}"
@@ -127,7 +127,8 @@ def _attempt(fn: Callable, *args) -> Any:
 
 def _prepare(name: str, options: Options) -> Job:
     module = figures.load(name)
-    config = module.FULL if options.scale == "full" else module.Config()
+    quick = getattr(module, "quick", module.Config)
+    config = module.FULL if options.scale == "full" else quick()
     identity = cache.identity(Path(str(module.__file__)), config)
     damage = None
     try:
@@ -184,7 +185,7 @@ def _draw(
     kept = job.saved or _compute(name, job, options, say)
     figure = module.plot(config, kept.arrays)
     named = {"NPZ": _arrays_file(name, options).name}
-    content = {"csv": _as_csv(kept.arrays).encode()}
+    content = {"csv": points.as_csv(figure).encode()}
     content |= {suffix: style.drawn(figure, suffix) for suffix in ("pdf", "svg", "png")}
     for suffix, written in content.items():
         named[suffix.upper()] = f"{name}.{suffix}"
@@ -207,7 +208,7 @@ def _draw(
         files=named,
         tables=tables,
         certificate=module.certificate(config) if hasattr(module, "certificate") else None,
-        headline=module.headline(config, kept.arrays) if hasattr(module, "headline") else None,
+        opening=module.opening(config, kept.arrays) if hasattr(module, "opening") else (),
     )
 
 
@@ -225,26 +226,11 @@ def _compute(name: str, job: Job, options: Options, say: Callable[[str], None]) 
     return found
 
 
-def _as_csv(arrays: cache.Arrays) -> str:
-    """Long form: array name, index along each axis, value."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["array", "index", "value"])
-    for name, array in arrays.items():
-        for index, value in np.ndenumerate(array):
-            writer.writerow([name, " ".join(map(str, index)), _cell(value)])
-    return buffer.getvalue()
-
-
 def _table_csv(table: page.Table) -> str:
     """The table as the page shows it; an empty cell has no value."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([table.columns, *table.rows])
     return buffer.getvalue()
-
-
-def _cell(value: Any) -> str:
-    return f"{float(value):.9g}" if np.asarray(value).dtype.kind in "biuf" else str(value)
 
 
 # --- progress -------------------------------------------------------------------------------------

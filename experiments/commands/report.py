@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 from dd_jax.cli.options import Switch, Texts, require_folder
 from dd_jax.cli.output import print_json, say
+from dd_jax.errors import InputError
 from experiments.commands import list_names
 
 REFUTED, FAILED = 1, 3
+FETCHED = ("mnist", "adult")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Config:
     """Figures to make; all by default."""
     list: Switch = False
     """List the figures."""
+    fetch: Switch = False
+    """First download MNIST and Adult where they are missing; without a network, go on without."""
     recompute: Switch = False
     """Compute again what is saved, and keep no chunks of seeds."""
     json: Switch = False
@@ -58,6 +62,8 @@ def main(config: Config) -> int:
     say("python -m experiments report: starting JAX …")
     from experiments.report import Options, write_report
 
+    if config.fetch:
+        _fetch()
     options = Options(config.results, config.scale, config.figures, config.recompute)
     with _teller() as tell:
         report = write_report(options, tell)
@@ -69,6 +75,18 @@ def main(config: Config) -> int:
     if any(figure["status"] == "failed" for figure in values["figures"]):
         return FAILED
     return REFUTED if values["refuted"] else 0
+
+
+def _fetch() -> None:
+    """Get what the report shows best; one line says what could not be had."""
+    from dd_jax.data import fetch
+
+    for name in FETCHED:
+        try:
+            fetch.fetch(name, progress=say)
+        except InputError as error:
+            say(f"no {name}, so bundled data instead: {error}")
+            return  # the others come from the same places
 
 
 def _values(report, scale: str, seconds: float) -> dict[str, Any]:

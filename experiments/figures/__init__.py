@@ -13,7 +13,10 @@ A module of this package has
     tables(config, results)      this run's numbers in `page.Table`s, and a verdict wherever the
                                  program decides something
     certificate(config)          optional: the `dd.Certificate` that the figure runs under
-    headline(config, results)    optional: this run's number for the first lines of the page
+    opening(config, results)     optional: (heading, number, words) of each tile with which the page
+                                 begins, above the figure itself
+    quick()                      optional: the Config of the quick scale, where it depends on which
+                                 data were fetched
 
 so that a figure can be drawn anew from its saved arrays, without computing. A table whose columns
 include certified, exact, audited and verdict gives the page's cards of claims about this library.
@@ -27,6 +30,7 @@ from dd_jax.errors import InputError
 
 # In the order of the page.
 NAMES = (
+    "first_look",
     "two_phase",
     "schedules",
     "pooling",

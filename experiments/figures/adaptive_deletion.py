@@ -40,8 +40,8 @@ TITLE = "Adaptive requests: what a look costs, and what privacy is for"
 CAPTION = (
     "Left: a requester that sees p releases, then recodes the other rows by them, attains this "
     "library's certificate for it and exceeds the bound for fixed requests (erratum E2). "
-    "Middle: one look breaks what the paper's reduction to fixed requests (thm:reduction) allows "
-    "as stated. Right: the attack that shows that privacy is necessary (thm:dp_necessary) has the "
+    "Middle: one look breaks what the paper's reduction to fixed requests allows "
+    "as stated. Right: the attack that shows that privacy is necessary has the "
     "product of two tests' advantages if deletion retrains; a curator that leans against its own "
     "model escapes it (erratum E8)."
 )
@@ -285,12 +285,13 @@ def _over_budgets(key: Array, config: Config) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Three panels: over p, over the number of passwords, over ε."""
-    figure, (left, middle, right) = style.panels(1, 3, height=4.4)
+    figure, (left, middle, right) = style.panels(1, 3, height=4.6)
     _draw_looks(left, config, results)
     _draw_passwords(middle, config, results)
     _draw_necessity(right, config, results)
+    left.set_ylabel("advantage on the deleted record")
     for axis in (left, middle, right):
-        axis.set_ylabel("advantage on the deleted record")
+        axis.set_ylim(-0.08, 1.08)
         style.legend_below(axis, columns=1)
     return figure
 
@@ -300,36 +301,36 @@ def _draw_looks(axis: Axes, config: Config, results) -> None:
     for name, (label, dashes) in BOUNDS.items():
         colour = style.ORANGE if name == "paper" else style.BLACK
         style.line(axis, config.looks, results[f"looks {name}"], label, colour, dashes)
-    axis.set(xlabel="releases p that the requester sees", ylim=(0, 1.05), xticks=config.looks)
-    axis.set_title(rf"Noisy-GD, $\varepsilon_{{dp}}$ = {config.eps_dp:g}")
+    axis.set(xlabel="releases $p$ that the requester sees", xticks=config.looks)
+    axis.set_title(rf"Noisy-GD, $\varepsilon_{{dp}} = {config.eps_dp:g}$")
 
 
 def _draw_passwords(axis: Axes, config: Config, results) -> None:
     where = np.array(config.passwords)
     for seen, words, look in (
-        (1, "1 release", {"colour": style.ORANGE, "marker": "s"}),
-        (0, "no release", {"colour": style.BLUE, "marker": "o"}),
+        (1, "1 release seen", {"colour": style.ORANGE, "marker": "s"}),
+        (0, "no release seen", {"colour": style.BLUE, "marker": "o"}),
     ):
-        label = f"requester sees {words}, measured"
-        measured.draw(axis, where, results, f"password, {seen} seen", label=label, **look)
-    style.line(axis, where, 1 / where, "requester sees no release, exact: 1/M", style.BLUE)
-    style.line(
-        axis, where, results["password claimed"], "the paper's reduction allows", dashes="-."
-    )
-    axis.set(xscale="log", xlabel="number of passwords M", ylim=(-0.08, 1.08))
-    axis.set_title(r"password curator, $\varepsilon_{dp}$ = 0")
+        measured.draw(axis, where, results, f"password, {seen} seen", label=words, **look)
+    style.line(axis, where, 1 / where, "no release seen, exact: $1/M$", style.BLUE)
+    allowed = results["password claimed"]
+    style.line(axis, where, allowed, "the paper's reduction allows", style.ORANGE, "-.")
+    axis.set(xscale="log", xlabel="number of passwords $M$")
+    axis.set_title(r"password curator, $\varepsilon_{dp} = 0$")
+    style.plain_numbers(axis.xaxis)
 
 
 def _draw_necessity(axis: Axes, config: Config, results) -> None:
     where = config.budgets
-    style.line(axis, where, results["necessity certified"], "retrains: certified, p = 1")
+    style.line(axis, where, results["necessity certified"], "certified, $p = 1$")
     for curator, (colour, marker, dashes, words) in CURATORS.items():
         name, label = f"necessity {curator}", f"{words}: measured"
         measured.draw(axis, where, results, name, label=label, colour=colour, marker=marker)
         product, label = results[f"{name} product"], f"{words}: product of tests"
         style.line(axis, where, product, label, colour, dashes)
-    axis.set(xscale="log", xlabel="ε of one release", ylim=(-0.08, 1.08))
+    axis.set(xscale="log", xlabel=r"$\varepsilon$ of one release")
     axis.set_title("the attack that makes privacy necessary")
+    style.plain_numbers(axis.xaxis)
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:

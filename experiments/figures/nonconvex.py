@@ -1,7 +1,7 @@
 """Deletion without convexity: laws that flow to their Gibbs law, bounds on it, and what it costs.
 
 Exact laws in one and two dimensions against the paper's bound and the tuned ones, the risk against
-both risk bounds, and a bounded network at its own certificate.
+both risk bounds, and a bounded network at its own certificate; the picture has one dimension.
 """
 
 import math
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Array, PyTree
 from matplotlib.axes import Axes
@@ -32,17 +31,16 @@ from experiments.page import Table
 
 TITLE = "Deletion without convexity: the Gibbs law, its bounds and their price"
 CAPTION = """\
-On a non-convex loss the law of noisy gradient descent flows to the Gibbs law of its database
-(above; half of that law is inside the orange lines). Below: exact Rényi divergences, to the Gibbs
-law and between neighbouring runs, under the paper's non-convex deletion theorem, its tuned and
-sharp forms, and the run sum. Right: the excess risk under the Gibbs optimality theorem and its
-correction (E3), and the steps that a bounded network's certificate needs."""
+On a non-convex loss the law of noisy gradient descent flows to the Gibbs law of its database.
+Exact Rényi divergences from that law while learning and after a deletion, under the bound of the
+non-convex trade-off theorem and its tuned and sharp forms: a certificate needs each bound at the
+dotted budget, and the truth is far below. Triangles: two neighbouring runs under the run sum, which
+holds for requesters that saw a release."""
 NOTE = """\
 The loss is -tanh(y⟨a, θ⟩) with λ = β, started from N(0, σ²/λ I). Features lie along the axes, so
 that the law is a product over axes and exact in any dimension; the paper's step size is used, at
 which every bound holds. The paper's bound is taken with both of its step conditions (erratum E4);
-tuned and sharp are the forms of erratum E5, the run sum that of erratum E2. The four pictures of
-the plane have a noise and a step size far from what a certificate allows.
+tuned and sharp are the forms of erratum E5, the run sum that of erratum E2.
 
 The network has tanh units with fixed output weights under the same loss. Its steps are those that
 plans certify, the times are extrapolated from a short run on this machine, and nothing is stated
@@ -72,7 +70,6 @@ class Config:
     eps_dd: float = 0.5
     noises: tuple[float, ...] = (2.0, 4.0)  # σ² in one dimension, in two, …
     snapshots: int = 16
-    plane_steps: tuple[int, ...] = (0, 4, 16, 64)
     risk_noises: tuple[float, float] = (0.05, 8.0)
     points: int = 20
     hidden: int = 2
@@ -83,21 +80,16 @@ class Config:
     seed: int = 0
 
 
-FULL = Config(
-    noises=(1.5, 2.0), snapshots=40, points=80, plane_steps=(0, 4, 16, 256), network_noise=0.5
-)
+FULL = Config(noises=(1.5, 2.0), snapshots=40, points=80, network_noise=0.5)
 
 
 def compute(config: Config, runner: Runner) -> dict[str, np.ndarray]:
-    """Densities, "d = …: …" divergences with their bounds, risks over σ², and the network's."""
+    """ "d = …: …" divergences with their bounds, risks over σ², and the network's."""
     results = {}
     for dim in range(1, len(config.noises) + 1):
         runner.say(f"exact laws, d = {dim}")
         found = _divergences(config, dim)
         results |= {f"d = {dim}: {name}": values for name, values in found.items()}
-    runner.say("a picture in the plane")
-    points, laws, gibbs = plane_flow(config.plane_steps)
-    results |= {"plane: axis": points, "plane: laws": laws, "plane: gibbs": gibbs}
     return results | _risks(config) | _network(config, runner)
 
 
@@ -223,21 +215,20 @@ def divergences(run: CertifiedRun, snapshots: int) -> dict[str, np.ndarray]:
 
     Returns:
         "learn steps" and "delete steps", and for each phase R_q from the Gibbs law of its database
-        and R_q between runs whose row 0 differs; "risk" of the learned and the deleted model; along
-        the first axis "models", "laws" while learning and the "Gibbs" law that they tend to.
+        and R_q between runs whose row 0 differs; "risk" of the learned and the deleted model.
     """
     learn, delete = _spread(run.learn_steps, snapshots), _spread(run.delete_steps, snapshots)
     n, dim = int(run.problem.n), int(run.problem.dim)
     axes = [make_axis(n, dim, place) for place in range(dim)]
     parts = [along_axis(run, axis, j == 0, learn, delete) for j, axis in enumerate(axes)]
-    exact = {name: np.sum([part[0][name] for part in parts], axis=0) for name in parts[0][0]}
-    return {"learn steps": learn, "delete steps": delete} | exact | parts[0][1]
+    exact = {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+    return {"learn steps": learn, "delete steps": delete} | exact
 
 
 def along_axis(
     run: CertifiedRun, axis: Axis, holds_target: bool, learn: np.ndarray, delete: np.ndarray
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Both phases along one axis, which may hold the record that is deleted: numbers, and laws."""
+) -> dict[str, np.ndarray]:
+    """Both phases along one axis, which may hold the record that is deleted."""
     numbers = (run.step_size, run.noise_variance)
     grid = flow_grid(*numbers)
     start = oracle.gaussian_density(grid, 0.0, run.noise_variance / L2)
@@ -257,15 +248,13 @@ def along_axis(
         return np.array([oracle.renyi(run.problem.order, p, other) for p, other in pairs])
 
     risks = (axis.excess_risk(learned[0][-1]), edited.excess_risk(deleted[0][-1]))
-    found = {
+    return {
         "learning": apart(learned[0], [gibbs] * len(learn)),
         "learning, neighbours": apart(learned[0], learned[-1]),
         "deletion": apart(deleted[0], [gibbs_edited] * len(delete)),
         "deletion, neighbours": apart(deleted[0], deleted[-1]),
         "risk": np.array(risks),
     }
-    laws = np.stack([law.values for law in learned[0]])
-    return found, {"models": grid.models, "laws": laws, "Gibbs": gibbs.values}
 
 
 def _spread(most: int, count: int) -> np.ndarray:
@@ -277,10 +266,6 @@ def _divergences(config: Config, dim: int) -> dict[str, np.ndarray]:
     """Exact R_q and every bound along learning and one deletion."""
     run = certified_run(config.n, dim, config.order, config.eps_dd, config.noises[dim - 1])
     found = divergences(run, config.snapshots)
-    for name in ("models", "laws", "Gibbs"):
-        # A curve is drawn with a fifth of the law's points.
-        law = found.pop(name)[..., ::5]
-        found |= {name: law} if dim == 1 else {}
     learn, delete = found["learn steps"], found["delete steps"]
     for form in FORMS:
         found[f"learning, {form}"] = run.bound(form, learn, 1, 0)
@@ -315,51 +300,6 @@ def _risks(config: Config) -> dict[str, np.ndarray]:
         "risk: paper": risk.gibbs_excess_risk_paper(problem, noises),
         "risk: model 0": -axis.objective(np.linspace(-2, 2, 4_001)).min()[None],
     }
-
-
-# --- a picture in the plane -----------------------------------------------------------------------
-
-PLANE_L2, PLANE_NOISE, PLANE_STEP, PLANE_REACH = 0.06, 0.02, 1.0, 5.2
-# Three groups of records pull the model in three directions at 120°: a model that satisfies two
-# groups fails the third.
-_ANGLES = np.pi * (-0.5 + 2 / 3 * np.arange(3))
-_DIRECTIONS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
-
-
-def plane_objective(models: np.ndarray) -> np.ndarray:
-    """ℒ at every model (m, 2)."""
-    losses = -np.tanh(models @ _DIRECTIONS.T).mean(axis=1)
-    return losses + PLANE_L2 / 2 * np.sum(models**2, axis=1)
-
-
-def plane_gradient(models: np.ndarray) -> np.ndarray:
-    """∇ℒ at every model (m, 2)."""
-    slopes = 1 - np.tanh(models @ _DIRECTIONS.T) ** 2
-    return -slopes @ _DIRECTIONS / len(_DIRECTIONS) + PLANE_L2 * models
-
-
-def plane_flow(steps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(coordinates along either axis, laws after each number of steps from N(0, σ²/λ I), Gibbs).
-
-    The numbers of steps rise; laws are (snapshots, size, size), the Gibbs law (size, size).
-    """
-    ends = np.full(2, PLANE_REACH)
-    grid = oracle.grid_for(-ends, ends, PLANE_STEP, PLANE_NOISE, fineness=0.5)
-    law = oracle.gaussian_density(grid, 0.0, PLANE_NOISE / PLANE_L2)
-    laws, done = [], 0
-    for count in steps:
-        phase = oracle.Phase(plane_gradient, count - done)
-        law, done = oracle.law_after([phase], PLANE_STEP, PLANE_NOISE, law, grid), count
-        laws.append(law.values)
-    gibbs = oracle.gibbs_density(grid, plane_objective, PLANE_NOISE)
-    return grid.axes[0], np.stack(laws), gibbs.values
-
-
-def mass_level(values: np.ndarray, share: float) -> float:
-    """The density above which this share of the mass lies."""
-    ranked = np.sort(values.ravel())[::-1]
-    reached = np.cumsum(ranked) >= share * ranked.sum()
-    return float(ranked[np.argmax(reached)])
 
 
 # --- a bounded network: what its certificate costs, and what is left of learning at that price ----
@@ -596,128 +536,38 @@ def _run_table(config: Config, results: dict[str, np.ndarray]) -> Table:
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
-    """Two rows of three panels; the second of them holds four pictures."""
-    figure = plt.figure(figsize=(14, 8.2))
-    parts = figure.add_gridspec(2, 3)
-    _draw_line(figure.add_subplot(parts[0, 0]), config, results)
-    _draw_plane(figure, parts[0, 1].subgridspec(2, 2, wspace=0.02, hspace=0.02), config, results)
-    _draw_risk(figure.add_subplot(parts[0, 2]), results)
-    learning = figure.add_subplot(parts[1, 0])
-    _draw_phase(learning, config, results, "learning")
-    deletion = figure.add_subplot(parts[1, 1], sharey=learning)
-    _draw_phase(deletion, config, results, "deletion")
-    _draw_network(figure.add_subplot(parts[1, 2]), config, results)
+    """The divergence while learning and after a deletion, in one dimension."""
+    figure, panels = style.panels(1, 2, height=4.4)
+    for axis, phase in zip(panels, PHASES, strict=True):
+        _draw_phase(axis, config, results, phase)
+    panels[0].set_ylabel(f"Rényi divergence of order {config.order:g}")
+    style.legend_of_all(figure, panels[0], 3)
     return figure
-
-
-def _draw_line(axis: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
-    """Densities on the line, darker as R_q from the Gibbs law falls, and that law."""
-    steps, models = results["d = 1: learn steps"], results["d = 1: models"]
-    far = results["d = 1: learning"]
-    for share, shade in ((1.0, "0.75"), (0.3, "0.55"), (0.01, "0.3")):
-        place = int(np.argmin(np.abs(np.log(far / far[0] / share))))
-        label = f"{steps[place]:,} step{'s' if steps[place] > 1 else ''}"
-        axis.plot(models, results["d = 1: laws"][place], color=shade, linewidth=2, label=label)
-    axis.plot(models, results["d = 1: Gibbs"], **LOOKS["paper"], linewidth=2, label="Gibbs law")
-    reach = 3.2 * np.sqrt(config.noises[0])
-    axis.set(xlabel="model θ", ylabel="density", xlim=(-reach, reach), ylim=(0, None))
-    axis.set_title(f"d = 1, σ² = {config.noises[0]:g}: a certified run", fontsize=10)
-    axis.legend(fontsize=8, loc="upper left")
-
-
-def _draw_plane(figure: Figure, parts, config: Config, results: dict[str, np.ndarray]) -> None:
-    """The plane's density at four times, with the line that holds half of the Gibbs law."""
-    points, gibbs = results["plane: axis"], results["plane: gibbs"]
-    level = mass_level(gibbs, 0.5)
-    places = [(i, j) for i in range(2) for j in range(2)]
-    for place, count, law in zip(places, config.plane_steps, results["plane: laws"], strict=False):
-        axis = figure.add_subplot(parts[place])
-        axis.contourf(points, points, law.T, levels=12, cmap="Greys")
-        axis.contour(points, points, gibbs.T, levels=[level], colors=style.ORANGE, linewidths=1.5)
-        axis.set(xlim=(-3.4, 3.4), ylim=(-2.4, 3.6), xticks=[], yticks=[])
-        axis.grid(visible=False)
-        axis.set_aspect("equal")
-        axis.text(0.04, 0.94, f"{count} steps", transform=axis.transAxes, va="top", fontsize=9)
-        if place == (0, 0):
-            words = f"d = 2, σ² = {PLANE_NOISE:g}: a picture, not certified"
-            axis.set_title(words, fontsize=10, loc="left")
-
-
-def _draw_risk(axis: Axes, results: dict[str, np.ndarray]) -> None:
-    """Excess risk of the Gibbs law over the noise."""
-    noises = results["risk: noise"]
-    axis.plot(noises, results["risk: paper"], linewidth=2, **LOOKS["paper"])
-    axis.plot(noises, results["risk: E3"], linewidth=2, **LOOKS["sharp"])
-    axis.plot(noises, results["risk: exact"], "o", color=style.BLACK, markersize=3.5)
-    zero = float(results["risk: model 0"][0])
-    axis.axhline(zero, color=style.BLACK, linestyle=style.DOTTED, linewidth=1)
-    axis.set(xscale="log", yscale="log", xlabel="noise σ²", ylabel="excess risk of the Gibbs law")
-    axis.set_ylim(results["risk: exact"].min() / 2, 1e3)
-    axis.set_title("risk, d = 1: the paper's bound and its correction", fontsize=10)
-    middle, later = len(noises) // 2, 2 * len(noises) // 3
-    labels = (
-        ("paper", results["risk: paper"][-1], style.ORANGE, -1, (-4, 8), "right"),
-        ("corrected (E3)", results["risk: E3"][middle], style.BLUE, middle, (-4, 8), "right"),
-        ("exact", results["risk: exact"][later], style.BLACK, later, (6, -12), "left"),
-        ("model 0", zero, style.BLACK, -1, (0, -12), "right"),
-    )
-    for words, height, colour, where, offset, side in labels:
-        _label(axis, words, (noises[where], height), offset, colour, side)
 
 
 def _draw_phase(axis: Axes, config: Config, results: dict[str, np.ndarray], phase: str) -> None:
     """R_q to the Gibbs law and between neighbours, in one dimension, along one phase."""
     steps = results[f"d = 1: {PHASES[phase]}"]
-    exact, between = results[f"d = 1: {phase}"], results[f"d = 1: {phase}, neighbours"]
-    summed = np.broadcast_to(results[f"d = 1: {phase}, run sum"], steps.shape)
-    labels = [
-        ("run sum bound", summed, style.RED, 5),
-        ("exact, to the Gibbs law", exact, style.BLACK, -13),
-        ("exact, between neighbours", between, style.RED, 5),
-    ]
     for form in FORMS:
         values = results[f"d = 1: {phase}, {form}"]
-        axis.plot(steps, values, linewidth=2, **LOOKS[form])
-        below = form == "sharp"
-        labels.append((f"{form} bound", values, LOOKS[form]["color"], -13 if below else 5))
-    axis.plot(steps, summed, color=style.RED, linestyle=style.DOTTED, linewidth=2)
-    axis.plot(steps, exact, "o", color=style.BLACK, markersize=3.5)
-    axis.plot(steps, between, "v", color=style.RED, markersize=4)
+        axis.plot(steps, values, linewidth=2, label=f"{form} bound", **LOOKS[form])
+    look: Any = {"color": style.BLACK, "marker": "o", "linestyle": "", "markersize": 4}
+    axis.plot(steps, results[f"d = 1: {phase}"], label="exact, to the Gibbs law", **look)
+    summed = np.broadcast_to(results[f"d = 1: {phase}, run sum"], steps.shape)
+    style.line(axis, steps, summed, "run sum bound", style.RED, style.DOTTED, linewidth=2)
+    between = results[f"d = 1: {phase}, neighbours"]
+    look |= {"color": style.RED, "marker": "v"}
+    axis.plot(steps, between, label="exact, between neighbours", **look)
     axis.axhline(config.eps_dd, color=style.BLACK, linewidth=1, linestyle=style.DOTTED)
-    words = {"learning": "while learning", "deletion": "after a deletion"}[phase]
-    axis.set_title(f"divergence {words}, d = 1", fontsize=10)
-    axis.set(xscale="log", yscale="log", xlabel="steps", ylim=(1e-7, 10))
-    budget = rf"$\varepsilon_{{dd}}$ = {config.eps_dd:g}"
-    _label(axis, budget, (steps[0], config.eps_dd), (0, 3), style.BLACK, "left")
-    if phase == "learning":
-        axis.set_ylabel(f"Rényi divergence of order {config.order:g}")
-        return
-    for words, values, colour, offset in labels:
-        _label(axis, words, (steps[0], values[0]), (0, offset), colour, "left")
-
-
-def _draw_network(axis: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
-    """Certified steps over the noise, as steps and as time on this machine."""
-    noises = results["network: noise"]
-    for form, marker in (("paper", "s"), ("sharp", "o")):
-        for name, dashes in (("learn", style.SOLID), ("delete", style.DASHED)):
-            steps = results[f"network, {form}: {name} steps"]
-            look: Any = {"color": LOOKS[form]["color"], "linestyle": dashes, "marker": marker}
-            label = f"{form}, {name}"
-            axis.plot(noises, steps, **look, linewidth=2, markevery=3, markersize=5, label=label)
-    ran = results["network, sharp: run"][:2]
-    axis.plot([config.network_noise] * 2, ran, "*", color=style.BLACK, ms=11, label="run here")
-    axis.set(xscale="log", yscale="log", xlabel="noise σ²", ylabel="certified steps")
-    axis.set_title(f"bounded network, d = {config.hidden * FEATURES}: the price", fontsize=10)
-    style.plain_log_ticks(axis.xaxis)
-    axis.legend(fontsize=8, handlelength=3.5)
-    seconds = float(results["network: seconds per step"])
-    there_and_back: Any = (lambda steps: steps * seconds, lambda time: time / seconds)
-    twin = axis.secondary_yaxis("right", functions=there_and_back)
-    twin.set_ylabel("seconds for one model, this machine")
-
-
-def _label(axis: Axes, words: str, point, offset, colour: str, side) -> None:
+    budget = rf"$\varepsilon_{{dd}} = {config.eps_dd:g}$"
     axis.annotate(
-        words, point, offset, textcoords="offset points", color=colour, ha=side, fontsize=9
+        budget,
+        (1, config.eps_dd),
+        (-2, 3),
+        textcoords="offset points",
+        xycoords=axis.get_yaxis_transform(),
+        ha="right",
+        fontsize=9,
     )
+    axis.set_title({"learning": "while learning", "deletion": "after a deletion"}[phase])
+    axis.set(xscale="log", yscale="log", xlabel="steps", ylim=(1e-7, 10))

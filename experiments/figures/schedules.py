@@ -162,8 +162,8 @@ def _runs(config: Config, runner: Runner) -> dict[str, np.ndarray]:
         steps = {"learn_steps": config.learn_steps}
         plan = asked.plan(config.shares[-1], batches, reference, **steps)
         key = jax.random.fold_in(jax.random.key(config.seed), place)
-        models = _releases(
-            runner, f"{place}", asked.problem, plan, loaded.train, edits, config, key
+        models = releases(
+            runner, f"arm-{place}", plan, asked.problem, loaded.train, edits, key, config.seeds
         )
         accuracies.append(erm.accuracy(models, test))
         promised = plan.certificate(request=config.deletions)
@@ -182,17 +182,15 @@ def _runs(config: Config, runner: Runner) -> dict[str, np.ndarray]:
     return {"arms": np.array(found), "accuracy": np.array(accuracies)}
 
 
-def _releases(runner, name, problem, plan, train, edits, config, key) -> np.ndarray:
-    """φ_0, φ_1, … of the whole stream: (seeds, deletions + 1, d)."""
-    curator = noisy_gd.mechanism(problem, plan)
+def releases(runner, name, plan, problem, train, edits, key, seeds) -> np.ndarray:
+    """φ_0, φ_1, … of the whole stream of edits: (seeds, edits + 1, d)."""
+    curator, count = noisy_gd.mechanism(problem, plan), len(edits.index)
 
     def run(key, train, edits):
         requester = requesters.fixed_stream(edits)
-        return dd.interact(key, curator, requester, train, num_requests=config.deletions)[
-            1
-        ].releases
+        return dd.interact(key, curator, requester, train, num_requests=count)[1].releases
 
-    return runner.over_seeds(f"arm-{name}", run, key, config.seeds, train, edits, chunk=CHUNK)
+    return runner.over_seeds(name, run, key, seeds, train, edits, chunk=CHUNK)
 
 
 # --- what the saved arrays say --------------------------------------------------------------------
@@ -207,19 +205,6 @@ def cheaper(results: dict[str, np.ndarray], share: int, reference: Reference) ->
     """How many times fewer passes a deletion takes with batches, their noise at most 1.25 times."""
     passes = results[cost_name(share, reference)]
     return float(passes[0] / np.min(passes[results["noise"] <= NOISE_SLACK]))
-
-
-def headline(config: Config, results: dict[str, np.ndarray]) -> str:
-    """The number of the page's first lines."""
-    share = config.shares[-1]
-    full = results[cost_name(share, "replaced")][0]
-    best = full / cheaper(results, share, "replaced")
-    null = results[cost_name(share, "null")][0] / cheaper(results, share, "null")
-    return (
-        f"Deletions are {full / best:.0f} times cheaper with cyclic batches: among {N:,} records, "
-        f"ε_dp/{share} of a deleted one is left after {best:.1f} passes over the data instead of "
-        f"{full:.0f}; compared with a run whose row was empty, after {null:.1f}."
-    )
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:

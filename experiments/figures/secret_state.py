@@ -29,10 +29,10 @@ TITLE = "A secret state leaks over later releases"
 CAPTION = (
     "Left: a curator that hides a tally of deleted records. Every release alone is close to "
     "retraining, yet together they reveal the deleted record, beyond what one release allows "
-    "(unlearning is not forgetting, thm:unlrn_vs_forget, as repaired in erratum E6); as stated the "
+    "(the theorem that unlearning is not forgetting, as repaired in erratum E6); as stated the "
     "advantage stops below that, however many are seen. Right: models published with noise while "
     "training goes on without it violate their certificate; Noisy-GD, which hides nothing, stays "
-    "within it (deletion, thm:data_deletion_convex)."
+    "within it (the convex data-deletion theorem)."
 )
 NOTE = (
     "Marks are measured, with exact intervals that hold all together with the stated confidence; "
@@ -148,35 +148,36 @@ def exact(config: Config, name: str) -> np.ndarray:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Advantage over the number of releases seen after the deletion."""
-    figure, (left, right) = style.panels(1, 2, height=4.2)
+    figure, (left, right) = style.panels(1, 2, height=4.4)
     _draw_counts(left, config, results)
     seen = config.setting.seen
     for name, (colour, marker, dashes, words) in LOOKS.items():
-        label = f"{words}: measured"
-        measured.draw(right, seen, results, name, label=label, colour=colour, marker=marker)
-        style.line(right, seen, results[f"{name} exact"], f"{words}: exact", colour, dashes)
-    label = "certified, all releases together"
-    style.line(right, None, results["certified"], label, dashes=style.DOTTED)
-    right.set(ylim=(0, None), title="linear loss, every release alone as certified")
+        measured.draw(right, seen, results, name, label=words, colour=colour, marker=marker)
+        style.line(right, seen, results[f"{name} exact"], None, colour, dashes)
+    style.line(right, None, results["certified"], "certified", dashes=style.DOTTED)
+    right.set(ylim=(0, None), title="linear loss")
+    left.set_ylabel("advantage of the best test")
     for axis in (left, right):
-        axis.set(xlabel="releases seen after the deletion", ylabel="advantage of the best test")
+        axis.set_xlabel("releases seen after the deletion")
+        axis.plot([], [], color="0.5", label="exact (marks: measured)")
         style.legend_below(axis)
     return figure
 
 
 def _draw_counts(axis: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
+    """Both variants; a stroke and a mark for each request of the deletion."""
     looks = {REPAIRED: (style.ORANGE, "sD^"), AS_STATED: (style.BLUE, "ovx")}
     strokes = (style.SOLID, style.DASHED, style.DOTTED)
     seen = results["releases seen"]
     for variant, (colour, markers) in looks.items():
         for request, marker, dashes in zip(config.requests, markers, strokes, strict=False):
-            name, label = _count(variant, request), f"{variant}, i = {request}"
+            name, label = _count(variant, request), f"{variant}, $i = {request}$"
             measured.draw(axis, seen, results, name, label=label, colour=colour, marker=marker)
             style.line(axis, seen, results[f"{name} exact"], None, colour, dashes)
     style.line(axis, None, results["one release allows"], "one release allows", dashes="-.")
-    axis.plot([], [], color=style.BLACK, label="exact (marks: measured)")
     axis.set(xscale="log", ylim=(-0.1, 1.05))
-    axis.set_title(f"secret count, every release within ε = {config.epsilon:g} of retraining")
+    axis.set_title(rf"secret count, each release within $\varepsilon = {config.epsilon:g}$")
+    style.plain_numbers(axis.xaxis)
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:

@@ -35,8 +35,8 @@ from experiments.page import Table
 TITLE = "A hundred deletions, by every system"
 CAPTION = (
     "A hundred deletions at one (ε, δ) after every request. Left: passes and the "
-    "accuracy at the end, at every noise. Right: each system at the noise that is cheapest within "
-    "a margin of the best accuracy (pale: none is). Notions differ: data-deletion for Noisy-GD, "
+    "accuracy at the end, at every noise, with the marks of the right. Right: each system at the "
+    "noise that is cheapest within a margin of the best accuracy (hollow: none is). Notions differ: data-deletion for Noisy-GD, "
     "closeness to retraining for the others. With enough noise a release of Noisy-GD is (ε, δ)-DP "
     "by itself, and one pass may serve several requests; the others take at least one pass for "
     "each."
@@ -159,7 +159,10 @@ LOOKS = {
 
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
-    """Accuracy against passes, one curve over the noises per system, and the chosen costs."""
+    """Accuracy against passes, one curve over the noises per system, and the chosen costs.
+
+    The rows on the right name the marks and colours of both panels.
+    """
     figure, (curves, costs) = style.panels(1, 2)
     figure.set_size_inches(12, 4.6)
     chosen = choose(config.margin, results)
@@ -174,23 +177,25 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     place, words = curves.get_yaxis_transform(), f"best - {config.margin:g}"
     curves.text(0.01, floor, words, transform=place, va="bottom", fontsize=8)
     curves.set(xscale="log", ylabel="held-out accuracy at the end")
-    curves.set_xlabel(f"passes over the data for {config.deletions} single deletions")
-    curves.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
-    _bars(costs, chosen, REPORTED if config.dataset == FULL.dataset else {})
+    curves.set_xlabel(f"passes, {config.deletions} single deletions")
+    _marks(costs, chosen, REPORTED if config.dataset == FULL.dataset else {})
     return figure
 
 
-def _bars(axis: Axes, choices: list[Choice], reported: dict[str, tuple[int, int]]) -> None:
-    """Total passes of each row at its choice of noise; the authors' own numbers as marks."""
+def _marks(axis: Axes, choices: list[Choice], reported: dict[str, tuple[int, int]]) -> None:
+    """Total passes of each row at its choice of noise; the authors' own numbers as carets."""
     for place, choice in enumerate(reversed(choices)):
-        colour = LOOKS[choice.name][0]
-        axis.barh(place, choice.passes, color=colour, alpha=0.85 if choice.within else 0.25)
-        note = f" {choice.passes:,.0f}  ({choice.accuracy:.1%})"
-        axis.text(choice.passes, place, note, va="center", fontsize=8)
+        colour, marker, _ = LOOKS[choice.name]
+        face = colour if choice.within else "none"
+        axis.plot(choice.passes, place, marker=marker, color=colour, mfc=face, ms=7)
+        note = f"{choice.passes:,.0f}  ({choice.accuracy:.1%})"
+        axis.annotate(
+            note, (choice.passes, place), (9, 0), textcoords="offset points", va="center", size=8
+        )
         if choice.name in reported:
             span = reported[choice.name]
-            axis.plot(span, [place - 0.44] * 2, color=style.BLACK, marker=CARETUP, linewidth=1)
+            axis.plot(span, [place - 0.3] * 2, color=style.BLACK, marker=CARETUP, linewidth=1)
+    passes = [choice.passes for choice in choices]
     axis.set(xscale="log", xlabel="passes in all at the choice of noise (accuracy)")
-    axis.set_xlim(1, 60 * max(choice.passes for choice in choices))
+    axis.set_xlim(min(passes) / 2, 60 * max(passes))
     axis.set_yticks(range(len(choices)), [choice.name for choice in reversed(choices)], fontsize=8)
-    axis.grid(axis="y", visible=False)

@@ -11,7 +11,6 @@ SMALL = nonconvex.Config(
     n=20,
     noises=(6.0,),
     snapshots=4,
-    plane_steps=(0, 1),
     points=5,
     network_n=6,
     network_noise=8.0,
@@ -79,18 +78,6 @@ def test_steps_are_the_fewest_that_meet_the_budget(form):
     # From a divergence of ε_dd after learning, as every request after the first may start.
     assert run.bound(form, learn, delete, 1) <= 0.2 * (1 + 1e-9)
     assert run.bound(form, 0.99 * learn // 1, delete, 0) > 0.2
-
-
-def test_plane_has_three_equal_modes_and_its_gradient_is_that_of_its_objective():
-    models = np.array([[0.3, -1.0], [2.0, 0.5]])
-    turn = np.exp(2j * np.pi / 3) * (models[:, 0] + 1j * models[:, 1])
-    turned = np.stack([turn.real, turn.imag], axis=1)
-    objective = nonconvex.plane_objective
-    assert np.allclose(objective(models), objective(turned))
-    for j, shift in enumerate(np.eye(2) * 1e-6):
-        slope = (objective(models + shift) - objective(models - shift)) / 2e-6
-        assert np.allclose(slope, nonconvex.plane_gradient(models)[:, j], atol=1e-8)
-    assert nonconvex.mass_level(np.array([[4.0, 1.0], [3.0, 2.0]]), 0.7) == 3
 
 
 @pytest.mark.slow

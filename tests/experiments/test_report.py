@@ -1,5 +1,6 @@
 """The report: what is computed again, what is left out, and what its page holds."""
 
+import csv
 import json
 
 import fake_figures as fake
@@ -9,7 +10,8 @@ import pytest
 
 import dd_jax as dd
 from dd_jax import sealed
-from experiments import cache, page, report
+from dd_jax.cli import style
+from experiments import cache, page, points, report
 from experiments.page import Table
 
 
@@ -293,11 +295,54 @@ def test_time_left_is_what_an_earlier_run_took(expected, events, left):
     assert report.clock(3661) == "1:01:01"
 
 
-def test_a_headline_is_in_the_first_lines_of_the_page(monkeypatch, tmp_path):
-    found = fake.figure("one", headline=lambda config, results: f"{len(results['value'])} <points>")
-    fake.install(monkeypatch, found, fake.figure("two"))
+def test_the_page_begins_with_the_figure_that_opens_it(monkeypatch, tmp_path):
+    def opening(config, results):
+        return [("promised", f"{len(results['value'])} <points>", "words of it")]
+
+    fake.install(monkeypatch, fake.figure("two", tables=lambda *_: [fake.CLAIMS]))
+    plain = fake.write(tmp_path).path.read_text(encoding="utf-8")
+    assert "tiles opening" not in plain
+    second = fake.figure("two", tables=lambda *_: [fake.CLAIMS])
+    fake.install(monkeypatch, second, fake.figure("one", opening=opening))
     text = fake.write(tmp_path).path.read_text(encoding="utf-8")
-    top = text.split("</header>")[0]
-    assert "4 &lt;points&gt;" in top
-    assert 'href="#one"' in top
-    assert 'href="#two"' not in top
+    first = text.split('<main id="content">')[1].split("</section>")[0]
+    assert "4 &lt;points&gt;" in first
+    assert 'id="one"' in first
+    assert text.count('<section id="one">') == 1
+    assert text.index('<section id="one">') < text.index('<section id="claims">')
+    assert text.index('<section id="claims">') < text.index('<section id="two">')
+
+
+def test_the_quick_scale_may_depend_on_what_was_fetched(monkeypatch, tmp_path):
+    found = fake.figure("one", quick=lambda: fake.Config(points=6))
+    fake.install(monkeypatch, found)
+    fake.write(tmp_path)
+    fake.write(tmp_path, scale="full")
+    assert [config.points for config, _ in found.calls] == [6, 8]
+
+
+# --- points ---------------------------------------------------------------------------------------
+
+
+def test_the_points_of_a_picture_are_a_table_with_a_row_for_each():
+    figure, (axes, bars) = style.panels(1, 2)
+    axes.set(xlabel="steps", ylabel="bound", title="left")
+    axes.plot([1, 2], [0.5, 0.25], label="certified")
+    axes.axhline(3, label="level")
+    style.error_bars(axes, [1], [4], [3], [6], label="measured")
+    axes.scatter([7], [8])
+    bars.barh([0, 1], [5, 6], label="work")
+    rows = list(csv.DictReader(points.as_csv(figure).splitlines()))
+    assert tuple(rows[0]) == points.COLUMNS
+    head = {"panel": "left", "x axis": "steps", "y axis": "bound"}
+    assert all(head.items() <= row.items() for row in rows[:5])
+    found = [tuple(row[name] for name in ("curve", "x", "y", "y low", "y high")) for row in rows]
+    assert sorted(found[:5]) == [
+        ("", "7", "8", "", ""),
+        ("certified", "1", "0.5", "", ""),
+        ("certified", "2", "0.25", "", ""),
+        ("level", "", "3", "", ""),
+        ("measured", "1", "4", "3", "6"),
+    ]
+    assert [row[:3] for row in found[5:]] == [("work", "5", "0"), ("work", "6", "1")]
+    assert rows[-1]["panel"] == "2"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import dd_jax as dd
 from dd_jax import cli
 from experiments import figures
 from experiments.__main__ import PROGRAM
@@ -111,3 +112,23 @@ def test_figures_are_listed_and_keep_the_contract(capsys):
         assert module.NOTE
         for function in ("compute", "plot", "tables"):
             assert callable(getattr(module, function))
+
+
+def test_what_cannot_be_fetched_is_one_line_and_the_report_goes_on(outcome, monkeypatch, capsys):
+    from dd_jax.data import fetch
+
+    asked = []
+
+    def unreachable(name, *, progress):
+        asked.append(name)
+        raise dd.MissingData("no source worked", "dd-jax data fetch mnist")
+
+    monkeypatch.setattr(fetch, "fetch", unreachable)
+    outcome([DONE], [HOLDS])
+    assert cli.main(["report"], PROGRAM) == 0
+    assert not asked
+    capsys.readouterr()
+    assert cli.main(["report", "--fetch"], PROGRAM) == 0
+    assert asked == ["mnist"]
+    told = [line for line in capsys.readouterr().err.splitlines() if "no source worked" in line]
+    assert len(told) == 1
