@@ -34,11 +34,11 @@ from experiments.page import Table
 
 TITLE = "A hundred deletions, by every system"
 CAPTION = (
-    "A hundred deletions at one (ε, δ) after every request. Left: passes and the "
-    "accuracy at the end, at every noise, with the marks of the right. Right: each system at the "
-    "noise that is cheapest within a margin of the best accuracy (hollow: none is). Notions differ: data-deletion for Noisy-GD, "
-    "closeness to retraining for the others. With enough noise a release of Noisy-GD is (ε, δ)-DP "
-    "by itself, and one pass may serve several requests; the others take at least one pass for "
+    "A hundred deletions at one (ε, δ) after every request. Left: passes and final accuracy at "
+    "every noise, with the marks of the right. Right: each system at the noise that is cheapest "
+    "within a margin of the best accuracy (hollow: none is). Notions differ: data-deletion for "
+    "Noisy-GD, closeness to retraining for the others. With enough noise a release of Noisy-GD is "
+    "(ε, δ)-DP by itself, and one pass may serve several requests; the others take at least one "
     "each."
 )
 NOTE = (
