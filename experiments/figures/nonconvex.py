@@ -562,11 +562,10 @@ def _draw_phase(axis: Axes, config: Config, results: dict[str, np.ndarray], phas
     budget = rf"$\varepsilon_{{dd}} = {config.eps_dd:g}$"
     axis.annotate(
         budget,
-        (1, config.eps_dd),
-        (-2, 3),
-        textcoords="offset points",
+        (0, config.eps_dd),
+        (4, -12),
         xycoords=axis.get_yaxis_transform(),
-        ha="right",
+        textcoords="offset points",
         fontsize=9,
     )
     axis.set_title({"learning": "while learning", "deletion": "after a deletion"}[phase])

@@ -63,7 +63,7 @@ def test_axes_share_the_records_and_only_one_holds_the_target():
     # The law of two axes is a product: divergences add up, and each axis runs as if alone.
     run = nonconvex.certified_run(6, 2, 2.0, 0.5, 8.0)._replace(learn_steps=9, delete_steps=5)
     steps = np.array([9]), np.array([5])
-    parts = [nonconvex.along_axis(run, make_axis(6, 2, j), j == 0, *steps)[0] for j in range(2)]
+    parts = [nonconvex.along_axis(run, make_axis(6, 2, j), j == 0, *steps) for j in range(2)]
     whole = nonconvex.divergences(run, 2)
     assert np.isclose(whole["learning"][-1], parts[0]["learning"][0] + parts[1]["learning"][0])
     assert parts[1]["learning, neighbours"][0] == 0
