@@ -330,7 +330,7 @@ def _draw_necessity(axis: Axes, config: Config, results) -> None:
         style.line(axis, where, product, label, colour, dashes)
     axis.set(xscale="log", xlabel=r"$\varepsilon$ of one release")
     axis.set_title("the attack that makes privacy necessary")
-    style.plain_numbers(axis.xaxis)
+    style.plain_log_ticks(axis.xaxis)
 
 
 def tables(config: Config, results: dict[str, np.ndarray]) -> list[Table]:

@@ -261,4 +261,4 @@ def test_the_table_compares_every_system_with_noisy_gd():
     # What the authors report is drawn beside their own data only.
     for config, count in ((CONFIG, 0), (sequential.FULL, len(sequential.REPORTED))):
         _, costs = sequential.plot(config, results).axes
-        assert (len(costs.patches), len(costs.lines)) == (len(SYSTEMS), count)
+        assert len(costs.lines) == len(SYSTEMS) + count
