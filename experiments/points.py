@@ -29,6 +29,8 @@ def as_csv(figure: Figure) -> str:
         head = [" ".join(text.split()) for text in (axes.get_xlabel(), axes.get_ylabel())]
         title = " ".join(axes.get_title().split())
         for curve, *numbers in _of_panel(axes):
+            if any(number is not None and np.isnan(number) for number in numbers[:2]):
+                continue  # an entry of the legend alone, or a value that does not exist
             name = "" if curve.startswith("_") else " ".join(curve.split())
             numbers += [None] * (NUMBERS - len(numbers))
             writer.writerow([title or number, *head, name, *map(_cell, numbers)])

@@ -317,7 +317,9 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     _draw(axes[1], {row: line(results, "r", row) for row in DESCENTS})
     axes[0].set_xlabel("records n")
     axes[1].set_xlabel(f"records of one request r, n = {config.n:,}")
-    axes[0].plot([], [], color=style.BLACK, linestyle=style.DASHED, lw=1, label="order as stated")
+    style.line(
+        axes[0], [np.nan], [np.nan], "order as stated", style.BLACK, style.DASHED, linewidth=1
+    )
     style.legend_of_all(figure, axes[0], 3)
     return figure
 
@@ -335,5 +337,5 @@ def _draw(axis: Axes, lines: dict[str, Line]) -> None:
             axis.plot(found.place, scaled, color=colour, linestyle=style.DASHED, linewidth=1)
     axis.axhline(0, color=style.BLACK, linewidth=0.8)
     axis.set(xscale="log", ylabel="passes saved per request")
-    # More than this is lost only by Noisy-m-A-SGD, whose losses are in the table.
+    # Larger losses are in the table.
     axis.set_ylim(bottom=-30)
