@@ -62,7 +62,7 @@ def test_a_run_is_saved_and_its_status_says_whether_a_certificate_is_refuted(
     for word in ("fixed-model", "names no class", "too small"):
         assert word in " ".join(out.split())
     assert (".00 !" in out) == bool(status)
-    found = sorted(path.name for path in tmp_path.iterdir())
+    found = sorted(path.name for path in tmp_path.glob("[!.]*"))
     assert found == [f"compare.{suffix}" for suffix in ("csv", "json", "pdf", "png", "svg")]
     saved = json.loads((tmp_path / "compare.json").read_text())
     assert [row["system"] for row in saved["rows"]] == ["fixed-model"]
@@ -104,7 +104,7 @@ def test_sequential_prints_and_saves_the_table_of_the_authors_data(capsys, tmp_p
     assert cli.main(["compare", *options, "--results", str(tmp_path)], PROGRAM) == 0
     assert asked == [dataclasses.replace(sequential.FULL, epsilon=0.5)]
     assert "mnist-3-vs-8" in capsys.readouterr().out
-    names = sorted(path.name for path in tmp_path.iterdir())
+    names = sorted(path.name for path in tmp_path.glob("[!.]*"))
     suffixes = ("csv", "json", "pdf", "png", "svg")
     assert names == [f"sequential-mnist-3-vs-8.{suffix}" for suffix in suffixes]
     rows = list(csv.DictReader((tmp_path / names[0]).read_text().splitlines()))
