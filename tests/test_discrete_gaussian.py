@@ -29,7 +29,7 @@ def expected(bits, most):
 
 def test_every_value_has_its_probability():
     """Chi-square over single values and both tails; 10⁸ draws in the full run."""
-    rounds, count = soak((1, 20_000), (400, 250_000))
+    rounds, count = soak((1, 20_000), (12_500, 8_000))
     for bits in (0, 2):
         most = int(2.2 * 2**bits * (1 if rounds == 1 else 1.7))
         seen = np.zeros(2 * most + 3)

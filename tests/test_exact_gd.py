@@ -118,13 +118,18 @@ def test_a_step_is_within_the_stated_error_of_rational_arithmetic(name):
     rng, error = np.random.default_rng(0), 0.0
     records = worst_records(name, loss, database)
     with jax.enable_x64(True):
-        descend = jax.jit(exact_gd.descent_of(problem, records, plan))
+        fine = exact_gd.descent_of(problem, records, plan)
+        centre = exact_gd.centre_of(problem, records, plan)
+        descend = jax.jit(lambda *at: (fine(*at), centre(*at)))
     a, y = cut_records(loss, numbers, records)
     for size in (1.0, 0.02, 1e-4)[: soak(2, 3)]:
         box = 2**numbers.box_bits
         state = rng.integers(-int(box * size), int(box * size), DIM)
         with jax.enable_x64(True):
-            found = np.asarray(descend(jnp.asarray(state), jnp.int32(0)))
+            found, ends = map(np.asarray, descend(jnp.asarray(state), jnp.int32(0)))
+        unit = 2**numbers.step_bits
+        # Rounding is to the nearest point; towards zero it would be off by up to twice as much.
+        assert np.all(np.abs(ends * unit - found) <= unit // 2)
         # In units of Δ, with every number as a fraction.
         spacing, eta = Fraction(numbers.spacing), Fraction(plan.step_size)
         theta = [int(i) * spacing for i in state]
