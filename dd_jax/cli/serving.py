@@ -23,9 +23,8 @@ from scipy import stats
 
 from dd_jax import erm, losses, noisy_gd, products, requesters
 from dd_jax.cli.output import count
-from dd_jax.constants import OF_CLASSES
 from dd_jax.data.models import Model
-from dd_jax.data.own_file import OwnData, with_preprocessing
+from dd_jax.data.own_file import OwnData, loss_for, with_intercept
 from dd_jax.ensemble import over_seeds
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
@@ -99,12 +98,8 @@ def make(
         **budgets: as `dd.plan_convex` takes them; of a loss that is not convex, those that
             `dd.plan_nonconvex` takes too.
     """
-    norm = 1.0
-    if intercept:
-        data = data._replace(train=_with_ones(data.train), test=_with_ones(data.test))
-        words = f"{data.preprocessing}, then a constant 1 appended"
-        data, norm = data._replace(preprocessing=words), math.sqrt(2.0)
-    made = with_preprocessing(_loss(loss, len(data.classes), norm), data)
+    data = with_intercept(data) if intercept else data
+    made = loss_for(data, loss, intercept=intercept)
     dim = math.prod(jax.eval_shape(made.template, data.train).shape)
     sizes = {"n": len(data.train.label), "dim": dim, "edits_per_request": stream.shape[1]}
     assumed = []
@@ -129,21 +124,6 @@ def _chosen_l2(loss: losses.Loss, sizes: dict[str, int], budgets: dict[str, Any]
     of_budgets = ("eps_dp", "eps_dd", "order", "delta", "accountant", "noise_variance", "reference")
     kept = {name: budgets[name] for name in of_budgets if name in budgets}
     return choose_l2(loss.constants, **sizes, **kept)
-
-
-def _loss(name: str | None, classes: int, norm: float) -> losses.Loss:
-    """The loss of this name for this many classes, and rows up to this norm."""
-    if name is None:
-        name = "logistic" if classes == 2 else "softmax"
-    if (name in OF_CLASSES) == (classes == 2):
-        fitting = "logistic" if classes == 2 else " or ".join(OF_CLASSES)
-        raise InputError(
-            f"the loss {name} is for {'more than two' if classes == 2 else 'two'} classes, and the "
-            f"label has {classes}; choose {fitting}."
-        )
-    if name in OF_CLASSES:
-        return getattr(losses, name)(num_classes=classes, feature_norm=norm)
-    return getattr(losses, name)(feature_norm=norm)
 
 
 def _plan(
@@ -183,12 +163,6 @@ def certificate(service: Service, transcript: Transcript) -> Certificate:
     """The certificate of the first row of the last request."""
     last = len(service.stream)
     return service.plan.certify(transcript, request=last, row=int(service.stream[-1][0]))
-
-
-def _with_ones(records: Labelled) -> Labelled:
-    features = np.asarray(records.features)
-    ones = np.ones((len(features), 1), features.dtype)
-    return records._replace(features=jax.device_put(np.concatenate([features, ones], axis=1)))
 
 
 class Seconds(NamedTuple):

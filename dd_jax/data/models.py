@@ -126,7 +126,7 @@ def predict(model: Model, table: Table) -> Predicted:
     """Classes of the rows of a table, encoded exactly as the training rows were."""
     scores = model.scores(model.encoding.encode(table))
     places = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
-    true = None if table.label is None else _as_classes(model.classes, table.label)
+    true = None if table.label is None else as_classes(model.classes, table.label)
     unknown = model.encoding.unknown(table)
     return Predicted(np.array(model.classes)[places], scores, true, table.ids, unknown)
 
@@ -171,7 +171,7 @@ def _arrays(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def _as_classes(classes: tuple[str, ...], label: np.ndarray) -> np.ndarray:
+def as_classes(classes: tuple[str, ...], label: np.ndarray) -> np.ndarray:
     """Labels by the names of their classes: 1.0 is the class 1."""
     try:
         known = {float(name): name for name in classes}

@@ -6,6 +6,7 @@ moves no other row between the two parts.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dd_jax import checks
+from dd_jax import checks, losses
+from dd_jax.constants import OF_CLASSES
 from dd_jax.data.encoding import Bounds, Encoding, fit
 from dd_jax.data.tables import Table, closest, listed, read_table
 from dd_jax.data.tasks import labelled
@@ -166,8 +168,8 @@ def load_file(
     encoding = fit(bounds, raw, ~held_out)
     encoded = encoding.encode(raw)
     return OwnData(
-        _records(encoded[~held_out], labels[~held_out]),
-        _records(encoded[held_out], labels[held_out]),
+        as_records(encoded[~held_out], labels[~held_out]),
+        as_records(encoded[held_out], labels[held_out]),
         np.flatnonzero(~held_out),
         encoding.columns,
         classes,
@@ -186,7 +188,46 @@ def with_preprocessing(loss: Loss, data: OwnData) -> Loss:
     return replace(loss, constants=constants, domain=loss.domain._replace(describe=domain))
 
 
-def _records(features: np.ndarray, labels: np.ndarray) -> Labelled:
+def loss_for(data: OwnData, name: str | None = None, *, intercept: bool = False) -> Loss:
+    """The loss of this name for these records, with their preprocessing.
+
+    Args:
+        data: the records; their classes and how they got into the unit ball are what is used.
+        name: of the catalogue; None for logistic, or softmax for more than two classes.
+        intercept: whether a constant 1 was appended to the features.
+
+    Raises:
+        InputError: a loss for another number of classes.
+    """
+    classes = len(data.classes)
+    if name is None:
+        name = "logistic" if classes == 2 else "softmax"
+    if (name in OF_CLASSES) == (classes == 2):
+        fitting = "logistic" if classes == 2 else " or ".join(OF_CLASSES)
+        raise InputError(
+            f"the loss {name} is for {'more than two' if classes == 2 else 'two'} classes, and the "
+            f"label has {classes}; choose {fitting}."
+        )
+    sizes = {"num_classes": classes} if name in OF_CLASSES else {}
+    norm = math.sqrt(2.0) if intercept else 1.0
+    return with_preprocessing(getattr(losses, name)(feature_norm=norm, **sizes), data)
+
+
+def with_intercept(data: OwnData) -> OwnData:
+    """The records with a constant 1 appended to their features."""
+    words = f"{data.preprocessing}, then a constant 1 appended"
+    train, test = (with_ones(part) for part in (data.train, data.test))
+    return data._replace(train=train, test=test, preprocessing=words)
+
+
+def with_ones(records: Labelled) -> Labelled:
+    """Records with a constant 1 appended to their features."""
+    features = np.asarray(records.features)
+    ones = np.ones((len(features), 1), features.dtype)
+    return records._replace(features=jax.device_put(np.concatenate([features, ones], axis=1)))
+
+
+def as_records(features: np.ndarray, labels: np.ndarray) -> Labelled:
     """Records with labels ±1 in single precision, or with the numbers of classes."""
     found = labelled(features, labels)
     if labels.dtype.kind == "i":

@@ -6,7 +6,7 @@ settings alone. The modules `convex`, `nonconvex` and `composition` import this 
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -429,7 +429,7 @@ def _on_the_history(plan: Settings, question: Question) -> Iterator[tuple[str, G
         f"the record does not come back after the deletion{until}, in this row or another",
         "declared by the user",
     )
-    shown = ", ".join(map(str, question.observed or ())) or "none"
+    shown = numbers_listed(question.observed or ()) or "none"
     yield (
         f"the releases that the requester was shown before the deletion: {shown}",
         "by construction",
@@ -746,7 +746,7 @@ def _source(certificate: Any) -> str:
     """Whether the history is supposed or was read from a transcript, and on whose word."""
     last = f"request {certificate.request}"
     if certificate.basis == "transcript":
-        seen = ", ".join(map(str, certificate.observed or ())) or "none"
+        seen = numbers_listed(certificate.observed or ()) or "none"
         source = (
             f"the transcript of a run: {last} replaced row {certificate.row}; releases shown "
             f"before it: {seen}"
@@ -758,6 +758,25 @@ def _source(certificate: Any) -> str:
     if certificate.loaded:
         source += "; read from a file, which claims this"
     return source
+
+
+def numbers_listed(values: Sequence[int]) -> str:
+    """Ascending numbers in words: "0, 3 to 9, 12"."""
+    return ", ".join(
+        f"{first} to {last}" if last - first > 1 else ", ".join(map(str, range(first, last + 1)))
+        for first, last in runs(values)
+    )
+
+
+def runs(values: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as pairs of the first and the last of each run without a gap."""
+    found: list[tuple[int, int]] = []
+    for value in values:
+        if found and value == found[-1][1] + 1:
+            found[-1] = found[-1][0], value
+        else:
+            found.append((value, value))
+    return found
 
 
 def _shown(value: float | None) -> str:
