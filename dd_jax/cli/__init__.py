@@ -40,6 +40,7 @@ COMMANDS = {
     "attack": "play an attack: its success, an exact interval, theory and the claim it refutes",
     "audit": "test a certificate with samples: audited, exact and certified numbers side by side",
     "check": "verify the files of earlier runs, and look for private rows in them",
+    "curate": "serve real deletions for months: a store, exactly-once requests, receipts",
     "data": "list the data sets, and download those that are not part of the package",
     "plan": "turn budgets into a step size, noise and steps, and print the certificate",
     "predict": "classes of new rows, by a model that `dd-jax run --save` released",

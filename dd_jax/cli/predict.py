@@ -68,11 +68,11 @@ def main(config: Config) -> int:
         "warnings": model.warnings,
     }
     if config.json:
-        print_json(values | {"predictions": list(_lines(model, found))})
+        print_json(values | {"predictions": list(lines_of(model, found))})
     if config.save is not None:
-        files.place(config.save, _csv(model, found).encode())
+        files.place(config.save, as_csv(model, found).encode())
     elif not config.json:
-        sys.stdout.write(_csv(model, found))
+        sys.stdout.write(as_csv(model, found))
     if found.accuracy is not None and found.true is not None:
         larger = np.unique(found.true, return_counts=True)[1].max() / len(found.label)
         say(
@@ -95,7 +95,7 @@ def _rows(config: Config, model: Any) -> Any:
     return models.read_rows(model, Path(config.data), label=config.label, ids=config.id)
 
 
-def _lines(model: Any, found: Any):
+def lines_of(model: Any, found: Any):
     """A dictionary for every row."""
     two = len(model.classes) == 2
     names = ["score"] if two else [f"score {name}" for name in model.classes]
@@ -107,8 +107,9 @@ def _lines(model: Any, found: Any):
         }
 
 
-def _csv(model: Any, found: Any) -> str:
-    text, lines = io.StringIO(newline=""), list(_lines(model, found))
+def as_csv(model: Any, found: Any) -> str:
+    """The predictions as a table with a header."""
+    text, lines = io.StringIO(newline=""), list(lines_of(model, found))
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)

@@ -4,6 +4,8 @@
 """
 
 from dd_jax.curator.receipts import Receipt
-from dd_jax.curator.service import Answer, Curator, Verification, create, open
+from dd_jax.curator.service import Curator, create, open
+from dd_jax.curator.turns import Answer
+from dd_jax.curator.verification import Verification
 
 __all__ = ["Answer", "Curator", "Receipt", "Verification", "create", "open"]

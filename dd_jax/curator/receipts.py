@@ -6,6 +6,7 @@ unpublished one would be a kept function of the deleted records. Each receipt ha
 one before it.
 """
 
+import functools
 import json
 import textwrap
 from collections.abc import Mapping
@@ -153,18 +154,23 @@ def _bound(plan: Plan, facts: Facts, certificate: Certificate) -> dict[str, Any]
     """The number to quote: of this owner's rows, and of all rows of the run jointly."""
     unit = {"order": certificate.order, "delta": certificate.delta}
     mine = _least(certificate)
-    if facts.run.rows == len(facts.places):
-        together = mine
-    else:
-        everyone = facts._replace(since=facts.earliest)
-        places = facts.places + (0,) * (facts.run.rows - len(facts.places))
-        together = _least(certificate_of(plan, everyone._replace(places=places)))
+    together = mine
+    if facts.run.rows > len(facts.places):
+        seen = certificate.observed or ()
+        together = _together(plan, facts.run.number, facts.run.rows, facts.earliest, seen)
     return unit | {
         "eps_dd": mine,
         "rows": len(facts.places),
         "eps_dd_of_run": together,
         "rows_of_run": facts.run.rows,
     }
+
+
+@functools.lru_cache(maxsize=1)
+def _together(plan: Plan, request: int, rows: int, earliest: int, seen: tuple[int, ...]) -> float:
+    """The number of all rows of a run, which is the same for each of its owners."""
+    asked = {"request": request, "first_inserted": earliest, "observed": seen, "records": rows}
+    return _least(plan.certificate(**asked))
 
 
 def _least(certificate: Certificate) -> float:
@@ -214,9 +220,9 @@ def _not_promised(plan: Plan, facts: Facts) -> list[str]:
         f"back; only their privacy protects the owner.",
         "Nothing about the file that the rows came from, backups, exported copies, or what disks "
         "keep of overwritten blocks.",
-        f"Floating point: the run was computed in {plan.dtype}, and the numbers are those of real "
-        f"numbers. Nothing is promised against somebody who exploits rounding, or who finds a noise "
-        f"key of 64 bits.",
+        f"Floating point: the run was computed in {plan.dtype}, and the bounds are those of exact "
+        f"arithmetic. Nothing is promised against somebody who exploits rounding, or who finds a "
+        f"noise key of 64 bits.",
         "A digest names a model; it does not prove who computed it, or when.",
     ]
     if facts.seen == "none":
