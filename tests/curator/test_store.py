@@ -1,0 +1,260 @@
+"""The store: damage is refused, receipts are verified, crashes leave whole requests, no traces."""
+
+import itertools
+import json
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from curator_histories import contents, curator_in, lines, people, store_in, table
+from problems import soak
+
+import dd_jax as dd
+from dd_jax import sealed
+from dd_jax.curator import store as stores
+from dd_jax.curator.receipts import Facts, Run, certificate_of
+from dd_jax.errors import InputError
+from dd_jax.oracles import linear
+
+
+@pytest.fixture
+def used(tmp_path):
+    """A store that has served requests of all kinds."""
+    with curator_in(tmp_path) as curator:
+        curator.delete(people()[0][:1], now=True)
+        curator.add(table(curator, tmp_path, ("N1", 33.5, 44.25, "Bern", "yes")))
+        curator.delete(["N1"], now=True)
+        curator.delete(people()[0][1:2])
+    return curator._store.path
+
+
+def test_what_is_no_store_of_this_version_is_refused(tmp_path, used):
+    for name, content in (("a.csv", b"a,b\n1,2\n"), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE a (b)").connection.close()
+    for name in ("missing", "a.csv", "empty", "other.db"):
+        with pytest.raises(InputError, match=r"store|damaged"):
+            dd.curator.open(tmp_path / name)
+    with sqlite3.connect(used) as connection:
+        connection.execute(f"PRAGMA user_version = {stores.FORMAT + 1}")
+    with pytest.raises(InputError, match="version"):
+        dd.curator.open(used)
+
+
+def test_damage_is_refused_and_never_served(tmp_path, used):
+    """A byte that belongs to no row may change; whatever is opened has the contents it had."""
+    whole, before = used.read_bytes(), contents(used)
+    chance, damaged = random.Random(0), tmp_path / "damaged.store"
+    with dd.curator.open(used) as curator:
+        rows = {name: curator._store.rows(name) for name in ("state", "records", "receipts")}
+    # Model, a record, a receipt: what they hold must not change without being noticed.
+    held = [rows["state"][0][1], rows["records"][-3][2], rows["receipts"][1][-1].encode()[:99]]
+
+    def flipped(place):
+        content = bytearray(whole)
+        content[place] ^= 1 << chance.randrange(8)
+        return bytes(content)
+
+    def is_refused(content):
+        damaged.write_bytes(content)
+        try:
+            with dd.curator.open(damaged, wait=0.0) as curator:
+                assert curator.verify().problems == ()
+        except InputError as error:
+            return "\n" not in str(error)
+        assert contents(damaged) == before
+        return False
+
+    refused = [is_refused(flipped(chance.randrange(len(whole)))) for _ in range(soak(12, 200))]
+    assert any(refused)
+    for _ in range(soak(2, 30)):
+        for part in held:
+            place = whole.index(part) + chance.randrange(len(part))
+            assert is_refused(flipped(place))
+    for _ in range(soak(5, 50)):
+        assert is_refused(whole[: chance.randrange(len(whole))])
+
+
+def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
+    """Whoever writes digests of rows cannot write receipts that follow from the store."""
+    with dd.curator.open(used) as curator:
+        for table_name, column, value in (
+            ("runs", 2, "2020-01-01T00:00:00+00:00"),
+            ("requests", 1, "another name"),
+            ("receipts", 4, "[5]"),
+        ):
+            (row, *_) = curator._store.rows(table_name, "number = 1")
+            with curator._store.transaction():
+                changed = (*row[:column], value, *row[column + 1 :])
+                curator._store.put(table_name, changed)
+            assert any("receipt" in text for text in curator.verify().problems), table_name
+            with curator._store.transaction():
+                curator._store.put(table_name, row)
+        null, *_ = curator._store.rows("records", "owner IS NULL")
+        held, *_ = curator._store.rows("records", "owner NOT NULL")
+        with curator._store.transaction():
+            curator._store.put("records", (*null[:2], *held[2:]))
+        assert any("not empty" in text for text in curator.verify().problems)
+
+
+def leaves(values, path=()):
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(values, list) and values:
+        for key, value in enumerate(values):
+            yield from leaves(value, (*path, key))
+    else:
+        yield path, values
+
+
+def test_a_receipt_that_is_edited_in_any_field_or_moved_fails(used, tmp_path):
+    with dd.curator.open(used) as curator:
+        for receipt in curator.receipts()[:2]:
+            content = receipt.pack()
+            assert curator.verify(content).problems == ()
+            assert curator.verify(content.replace(b'"n": ', b'"n": 1')).problems
+            for path, value in list(leaves(receipt.values))[:: soak(9, 1)]:
+                edited = json.loads(receipt.text)
+                inside = edited
+                for key in path[:-1]:
+                    inside = inside[key]
+                inside[path[-1]] = 7 if value != 7 else 8
+                assert curator.verify(sealed.pack_json(edited)).problems, path
+    (tmp_path / "other").mkdir()
+    other = Path(tmp_path / "other")
+    with curator_in(other) as copy:
+        # Another store has another name and other noise; a copy that went another way has the name.
+        copy.delete(people()[0][2:3], now=True)
+        assert copy.verify(content).problems
+
+
+def test_no_trace_of_deleted_rows_in_any_file(tmp_path):
+    """The features as float32 and float64, and the fields of the line as text."""
+    names, _ = people()
+    path = store_in(tmp_path)
+    gone = names[-soak(15, 30) :]
+    with dd.curator.open(path) as curator:
+        kept = curator._kept.curator.database.features
+        places = {
+            name: row[0]
+            for name in gone
+            for row in curator._store.rows("records", "owner = ?", curator._owner(name).number)
+        }
+        rows = {name: np.asarray(kept[place]) for name, place in places.items()}
+    texts = {line.split(",")[0]: line.split(",") for line in lines()}
+
+    def found(files):
+        everything = b"".join(file.read_bytes() for file in files)
+        hits = []
+        for name, row in rows.items():
+            patterns = [row.tobytes(), row.astype(np.float64).tobytes(), row[:2].tobytes()]
+            patterns += [text.encode() for text in (f"{name},", *texts[name][1:3])]
+            patterns += [repr(float(number)).encode() for number in row[:2]]
+            hits += [name] if any(pattern in everything for pattern in patterns) else []
+        return hits
+
+    assert sorted(found([path])) == sorted(gone)
+    with dd.curator.open(path) as curator:
+        for receipt in curator.delete(gone, now=True).receipts:
+            number = receipt.values["receipt"]
+            (tmp_path / f"{number}.json").write_bytes(receipt.pack())
+            (tmp_path / f"{number}.txt").write_text(str(receipt))
+        (tmp_path / "model.npz").write_bytes(curator.model().pack())
+        memory = np.asarray(curator._kept.curator.database.features)
+        assert not any((memory == row).all(axis=1).any() for row in rows.values())
+    assert len(list(tmp_path.iterdir())) == 2 + 2 * len(gone)
+    assert found(file for file in tmp_path.iterdir()) == []
+
+
+LIFE = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+import jax
+import dd_jax as dd
+with dd.curator.open(sys.argv[1]) as curator:
+    print("open", flush=True)
+    for name in sys.argv[3:]:
+        curator.delete([name], request=f"request {name}", now=True)
+        print(name, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_moment_leaves_whole_requests(tmp_path):
+    """Every acknowledged request is there once with its receipt, no other one is half there."""
+    names, _ = people()
+    chance, kills = random.Random(1), soak(2, 1000)
+    folder = str(Path(__file__).parent)
+    names, acknowledged = names[-24:], []
+    path = store_in(tmp_path)
+    for _ in range(kills):
+        left = [name for name in names if name not in acknowledged]
+        if len(left) < 4:
+            path, acknowledged, left = store_in(tmp_path), [], names
+        command = [sys.executable, "-c", LIFE, str(path), folder, *left]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as life:
+            assert life.stdout.readline() == "open\n"
+            for _ in range(chance.randrange(3)):
+                acknowledged.append(life.stdout.readline().strip())
+            time.sleep(chance.random() * 0.3)
+            os.kill(life.pid, signal.SIGKILL)
+            acknowledged += life.stdout.read().split()
+        with dd.curator.open(path) as curator:
+            assert curator.verify().problems == ()
+            receipts = curator.receipts()
+            served = [r.values["request"]["name"] for r in receipts]
+            assert len(set(served)) == len(served)
+            assert {f"request {name}" for name in acknowledged} <= set(served)
+            assert len(served) <= len(acknowledged) + 1
+            state = curator.status()
+            assert state["requests"] == state["receipts"] == state["runs"] == len(served)
+            acknowledged = [re.sub("request ", "", name) for name in served]
+
+
+def exact(plan, since, observed, request):
+    """R_q of the linear loss, interval by interval between the releases that were seen."""
+    constants = plan.problem
+    known = (plan.order, constants.loss.lipschitz, constants.l2, plan.noise_variance, plan.n)
+
+    def end(i):
+        return plan.learn_steps + i * plan.delete_steps
+
+    start = 0 if since == 0 else end(since - 1)
+    cuts = [start, *(end(s) for s in observed if s >= since)]
+    total = 0.0
+    for first, last in itertools.pairwise(cuts):
+        total += linear.renyi(*known, plan.step_size, last - first)
+    present = end(request - 1) - cuts[-1]
+    return total + linear.renyi(*known, plan.step_size, present, delete_steps=plan.delete_steps)
+
+
+def test_receipts_of_random_histories_are_the_exact_divergence_of_the_linear_loss():
+    problem = dd.Problem(dd.losses.linear(), l2=0.3)
+    plan = dd.plan_convex(problem, n=50, dim=3, order=3.0, eps_dp=1.0, eps_dd=0.05)
+    chance = random.Random(2)
+    for number in range(1, soak(31, 201)):
+        request = chance.randrange(1, 40)
+        since = chance.choice([0, chance.randrange(request)])
+        published = tuple(i for i in range(request) if i == 0 or chance.random() < 0.6)
+        run = Run(request, "delete", "", 1, 1, None, "{}")
+        asked = (number, "name", "delete", "")
+        facts = Facts("s", number, "", asked, "", (3,), since, run, since, published, "published")
+        certificate = certificate_of(plan, facts)
+        wanted = exact(plan, since, published, request)
+        assert certificate.eps_dd_request <= certificate.eps_dd_adaptive
+        np.testing.assert_allclose(certificate.eps_dd_request, wanted, rtol=1e-9)
+        unseen = certificate_of(plan, facts._replace(seen="none"))
+        np.testing.assert_allclose(
+            unseen.eps_dd_request, exact(plan, since, (), request), rtol=1e-9
+        )
+        declared = [a for a in unseen.assumptions if "was shown before" in a.statement]
+        assert [a.established for a in declared] == ["declared by the user"]
