@@ -14,6 +14,7 @@ from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
 from dd_jax.cli.run import MaybeLoss
 from dd_jax.errors import InputError
 
+MaybeArithmetic = Annotated[Literal["exact", "fast"] | None, tyro.conf.arg(help_behavior_hint="")]
 Store: TypeAlias = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="STORE")]]
 
 
@@ -47,6 +48,8 @@ class Init:
     """Cyclic batches m of consecutive rows, one per step; shuffle a file that is sorted."""
     reference: Literal["replaced", "null"] = "replaced"
     """What --eps-dd is compared with: the record that replaced the deleted one, or an empty row."""
+    arithmetic: MaybeArithmetic = None
+    """exact counts all rounding, fast runs in floating point; exact where the loss has it."""
     spare: int = 0
     """Empty rows besides, for records that are added later."""
     limit: MaybeFloat = None

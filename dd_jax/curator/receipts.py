@@ -220,9 +220,7 @@ def _not_promised(plan: Plan, facts: Facts) -> list[str]:
         f"back; only their privacy protects the owner.",
         "Nothing about the file that the rows came from, backups, exported copies, or what disks "
         "keep of overwritten blocks.",
-        f"Floating point: the run was computed in {plan.dtype}, and the bounds are those of exact "
-        f"arithmetic. Nothing is promised against somebody who exploits rounding, or who finds a "
-        f"noise key of 64 bits.",
+        _about_arithmetic(plan),
         "A digest names a model; it does not prove who computed it, or when.",
     ]
     if facts.seen == "none":
@@ -236,6 +234,20 @@ def _not_promised(plan: Plan, facts: Facts) -> list[str]:
             "old one was. Deleting the owner covers both."
         )
     return said
+
+
+def _about_arithmetic(plan: Plan) -> str:
+    if plan.exact:
+        return (
+            "Arithmetic was exact, and all rounding is counted in the bound. Nothing is promised "
+            "against somebody who can tell ChaCha20 from random bits, or who measures how long the "
+            "noise took."
+        )
+    return (
+        f"Floating point: the run was computed in {plan.dtype}, and the bound is that of exact "
+        f"arithmetic. Nothing is promised against somebody who exploits rounding, or who finds a "
+        f"noise key of 64 bits."
+    )
 
 
 def _page(values: Mapping[str, Any]) -> str:

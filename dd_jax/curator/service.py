@@ -29,6 +29,7 @@ from dd_jax.curator.turns import (
     Answer,
     Owner,
     State,
+    fresh_key,
     hash_of,
     joint_of,
     now,
@@ -54,8 +55,8 @@ from dd_jax.data.tables import Table
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.interaction import drive
-from dd_jax.keys import secret_key
 from dd_jax.plans import Plan, plan_convex
+from dd_jax.plans.settings import Arithmetic
 from dd_jax.types import CuratorState, Labelled
 
 Seen = Literal["published", "none"]
@@ -75,6 +76,7 @@ def create(
     seen: Seen = "published",
     label: str | None = None,
     ids: str | None = None,
+    arithmetic: Arithmetic | None = None,
     **budgets: Any,
 ) -> "Curator":
     """Plan, learn and make a store; the model is published as release 0.
@@ -90,6 +92,7 @@ def create(
         seen: "published" counts every published release before a deletion as seen by whoever makes
             requests; "none" is the operator's declaration that no request depends on one.
         label, ids: names of the columns, so that later files are read alike.
+        arithmetic: as `dd.plan_convex` has it; unless given "exact" where the loss has it.
         **budgets: as `dd.plan_convex` takes them.
 
     Raises:
@@ -114,13 +117,13 @@ def create(
     data = with_intercept(data) if intercept else data
     problem = Problem(loss_for(data, loss, intercept=intercept), l2)
     database = _with_spare(problem, data.train, spare)
-    plan = _planned(problem, database, budgets)
+    plan = _planned(problem, database, arithmetic, budgets)
     key = secrets.token_bytes(32)
     names = np.array([str(name) for name in data.ids])
     owner_of, owners = _owners(key, names, data, plan.edits_per_request)
     losses.check_data(problem.loss, database)
     mechanism = noisy_gd.mechanism(problem, plan)
-    curator, transcript = drive(secret_key(), mechanism, _no_request, database, num_requests=0)
+    curator, transcript = drive(fresh_key(plan), mechanism, _no_request, database, num_requests=0)
     release = weights(transcript.releases)
     settings = {
         "store": secrets.token_hex(8),
@@ -298,8 +301,7 @@ class Curator:
             )
         seen = tuple(number for number in published if number < published[-1])
         certificate = self.plan.certificate(request=max(published[-1], 1), observed=seen)
-        dtype = np.dtype(np.asarray(jax.tree.leaves(kept.curator.params)[0]).dtype)
-        weights = np.frombuffer(kept.release, dtype).reshape(self._shape)
+        weights = np.frombuffer(kept.release, self.plan.dtype).reshape(self._shape)
         return self._model(weights, certificate.to_json())
 
     def predict(self, table: Table) -> models.Predicted:
@@ -454,13 +456,15 @@ class Curator:
         label = np.frombuffer(b"".join(row[3] for row in rows), kind)
         database = Labelled(jnp.array(features), jnp.array(label))
         self._shape = (wide,) if two else (wide, len(self.classes))
-        params: Any = jnp.array(np.frombuffer(model, dtype).reshape(self._shape))
+        # In exact arithmetic the state is two words for each parameter.
+        words = np.frombuffer(model, np.uint32 if self.plan.exact else dtype)
+        params: Any = jnp.array(words.reshape((-1, 2) if self.plan.exact else self._shape))
         if batch != self.plan.first_batch(served + 1):
             raise self._store.damaged("its next batch is another")
         if self.plan.batches > 1:
             params = noisy_gd.AtBatch(params, jnp.int32(batch))
-        words = jnp.asarray(np.asarray(self.plan.fingerprint, np.uint32))
-        curator = CuratorState(params, database, jnp.int32(served), words)
+        name = jnp.asarray(np.asarray(self.plan.fingerprint, np.uint32))
+        curator = CuratorState(params, database, jnp.int32(served), name)
         return State(curator, release, *counts)
 
 
@@ -492,11 +496,16 @@ def _with_spare(problem: Problem, train: Labelled, spare: int) -> Labelled:
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), train, empty)
 
 
-def _planned(problem: Problem, database: Labelled, budgets: dict[str, Any]) -> Plan:
+def _planned(
+    problem: Problem, database: Labelled, arithmetic: Arithmetic | None, budgets: dict[str, Any]
+) -> Plan:
+    if arithmetic is None:
+        scores = problem.loss.scores
+        arithmetic = "fast" if scores is None or scores.exact is None else "exact"
     dim = int(np.prod(jax.eval_shape(problem.loss.template, database).shape))
     if budgets.get("order") is None and budgets.get("delta") is None:
         budgets = budgets | {"order": 2.0}
-    return plan_convex(problem, n=len(database.label), dim=dim, **budgets)
+    return plan_convex(problem, n=len(database.label), dim=dim, arithmetic=arithmetic, **budgets)
 
 
 def _no_request(request: int, release: Any):

@@ -222,7 +222,11 @@ class Turn:
             records = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)), *parts)
         edit = replacement(places, records)
         after, transcript = resume(
-            secret_key(), self.curator.mechanism, lambda *asked: edit, before, num_requests=1
+            fresh_key(self.plan),
+            self.curator.mechanism,
+            lambda *asked: edit,
+            before,
+            num_requests=1,
         )
         number = int(after.served)
         published = self.curator._published()
@@ -284,6 +288,11 @@ def transaction(curator: Any, request: str | None, kind: str, ids) -> Iterator[T
         yield turn
         turn.finish()
     curator._kept = turn.state
+
+
+def fresh_key(plan: Plan) -> Any:
+    """A new key from the system, of the generator that the plan's certificates assume."""
+    return secret_key("chacha20" if plan.exact else "default")
 
 
 def joint_of(plan: Plan, published: Sequence[int]) -> float:

@@ -25,7 +25,7 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     store, data = tmp_path / "my.store", tmp_path / "my.csv"
     how = ["--data", data, "--label", "y", "--id", "customer", "--test-fraction", 0]
     assert "measured" in refusal(capsys, "init", store, *how)
-    bounds = ["--lower", 0, "--upper", 11, "--eps-dp", 4, "--eps-dd", 1]
+    bounds = ["--lower", 0, "--upper", 11, "--eps-dp", 4, "--eps-dd", 1, "--arithmetic", "fast"]
     _, made = run(capsys, "init", store, *how, *bounds, "--spare", 1)
     assert (made["owners"], made["empty_rows"], made["published"]) == (40, 1, [0])
     assert cli.main(["curate", "init", str(store), *map(str, [*how, *bounds])]) == 2

@@ -9,6 +9,8 @@ from curator_histories import contents, curator_in, people, store_in, table
 
 import dd_jax as dd
 from dd_jax.data import models
+from dd_jax.data.encoding import Encoding
+from dd_jax.data.own_file import OwnData, as_records
 from dd_jax.errors import InputError
 
 NEW = ("N1", 33.5, 44.25, "Bern", "yes")
@@ -241,3 +243,27 @@ def test_full_locked_and_read_only_stores_fail_in_one_line(tmp_path):
         connection.execute("PRAGMA max_page_count = 1000000")
         assert curator.delete(names[-1:], now=True).receipts
         assert curator.verify().problems == ()
+
+
+def test_exact_arithmetic_is_taken_where_the_loss_has_it(tmp_path):
+    """Its state, its keys and its releases go through the store like others."""
+    names = np.array([f"A{i}" for i in range(24)])
+    features = np.random.default_rng(0).uniform(-0.5, 0.5, (24, 2))
+    records = as_records(features, np.where(features[:, 0] > 0, 1.0, -1.0))
+    encoding = Encoding(("a", "b"), prepared="as they are")
+    empty = as_records(features[:0], np.zeros(0))
+    of_file = (np.arange(24), ("a", "b"), ("no", "yes"), "as they are", "")
+    data = OwnData(records, empty, *of_file, encoding=encoding, ids=names)
+    path = tmp_path / "exact.store"
+    dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, batches=2).close()
+    with dd.curator.open(path) as curator:
+        assert curator.plan.exact
+        before = curator.model().weights
+        (receipt,) = curator.delete(["A3"]).receipts
+        assert "ChaCha20" in str(receipt)
+    with dd.curator.open(path) as curator:
+        assert curator.verify(receipt.pack()).problems == ()
+        assert not np.array_equal(curator.model().weights, before)
+        state = curator._kept.curator
+        published = curator.mechanism.publish(None, state.params)
+        np.testing.assert_array_equal(curator.model().weights, np.asarray(published))
