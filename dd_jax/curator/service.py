@@ -114,12 +114,13 @@ def create(
             "values of deleted ones; declare ranges and categories or a largest norm, or take unit "
             "rows."
         )
+    ids_of, encoding = data.ids, data.encoding
     data = with_intercept(data) if intercept else data
     problem = Problem(loss_for(data, loss, intercept=intercept), l2)
     database = _with_spare(problem, data.train, spare)
     plan = _planned(problem, database, arithmetic, budgets)
     key = secrets.token_bytes(32)
-    names = np.array([str(name) for name in data.ids])
+    names = np.array([str(name) for name in ids_of])
     owner_of, owners = _owners(key, names, data, plan.edits_per_request)
     losses.check_data(problem.loss, database)
     mechanism = noisy_gd.mechanism(problem, plan)
@@ -134,7 +135,7 @@ def create(
         "l2": json.dumps(l2),
         "intercept": json.dumps(intercept),
         "classes": json.dumps(data.classes),
-        "encoding": data.encoding.to_json(),
+        "encoding": encoding.to_json(),
         "preprocessing": data.preprocessing,
         "label": json.dumps(label),
         "ids": json.dumps(ids),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import secrets
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -221,13 +222,11 @@ class Turn:
             parts = [records for _, _, records in group]
             records = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)), *parts)
         edit = replacement(places, records)
-        after, transcript = resume(
-            fresh_key(self.plan),
-            self.curator.mechanism,
-            lambda *asked: edit,
-            before,
-            num_requests=1,
-        )
+        key, mechanism = fresh_key(self.plan), self.curator.mechanism
+        with warnings.catch_warnings():
+            # A new record may be the old one again: it is written all the same.
+            warnings.filterwarnings("ignore", message="replaced by the value it already held")
+            after, transcript = resume(key, mechanism, lambda *asked: edit, before, num_requests=1)
         number = int(after.served)
         published = self.curator._published()
         limit = self.curator._limit
