@@ -188,7 +188,8 @@ def _promised(facts: Facts, certificate: Certificate | None) -> list[str]:
         verb = "written into empty rows" if facts.request[2] == "add" else "replaced"
         return [
             f"{rows} of this owner {'was' if len(facts.places) == 1 else 'were'} {verb} by run "
-            f"{run.number}. When the owner is deleted, the time since run {facts.since} counts."
+            f"{run.number}. When the owner is deleted, the time since run {facts.since} counts, "
+            f"and earlier receipts of the owner do not cover releases from {run.number} on."
         ]
     unit = (
         f"Rényi divergence of order {certificate.order:g}"
@@ -207,8 +208,8 @@ def _promised(facts: Facts, certificate: Certificate | None) -> list[str]:
     if len(facts.places) == 1:
         said.insert(
             1,
-            f"No test whether the owner was ever in the data is right more often than guessing by "
-            f"more than {certificate.advantage_bound:.4g}.",
+            f"A test whether the owner was ever in the data is right in at most "
+            f"{(1 + certificate.advantage_bound) / 2:.2%} of cases, where guessing has 50%.",
         )
     return said
 

@@ -119,6 +119,11 @@ def create(
     problem = Problem(loss_for(data, loss, intercept=intercept), l2)
     database = _with_spare(problem, data.train, spare)
     plan = _planned(problem, database, arithmetic, budgets)
+    if limit is not None and limit < joint_of(plan, (0,)):
+        raise InputError(
+            f"the limit {limit:g} is below {joint_of(plan, (0,)):.6g}, which the first release "
+            f"takes; give a larger limit or a smaller eps_dp."
+        )
     key = secrets.token_bytes(32)
     names = np.array([str(name) for name in ids_of])
     owner_of, owners = _owners(key, names, data, plan.edits_per_request)
