@@ -10,6 +10,8 @@ from problems import soak
 
 from dd_jax import databases, exact_gd
 from dd_jax.attacks import exact_bits, find, low_bits
+from dd_jax.discrete_gaussian import discrete_gaussian
+from dd_jax.guarantees.lattice import DEVIATION
 from dd_jax.losses import deletion
 from dd_jax.types import apply_edit
 
@@ -46,6 +48,34 @@ def test_two_candidates_of_a_deleted_record_have_the_same_sums(scene):
                 centre = exact_gd.centre_of(problem, apply_edit(form, edit), plan)
                 ends.append(np.asarray(jax.jit(centre)(jnp.asarray(state), jnp.int32(0))))
     assert all(np.array_equal(ends[0], end) for end in ends)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not soak(False, True), reason="all values of float noise, in `make soak`")
+def test_float_noise_under_an_exact_certificate_is_found():
+    """The control: on a fine lattice float normals take few of the values, exact noise all."""
+    bits, trials, dim = 24, 60, 20
+    parameter = 2**bits * DEVIATION
+    table = np.rint((low_bits.ROOT_TWO * low_bits.quantiles()).astype(float) * parameter)
+    possible = np.unique(table.astype(np.int64))
+    key, other = jax.random.split(jax.random.key(3))
+    floats = np.asarray(jax.random.normal(key, (trials, dim)), float) * parameter
+    with jax.enable_x64(True):
+        draw = jax.jit(lambda key: discrete_gaussian(key, (trials, dim), bits))
+        exact = np.asarray(draw(other))
+    # What the wrong label needs as noise differs by the gap of the gradients.
+    gap = np.random.default_rng(0).integers(10**4, 10**6, dim)
+
+    def named(noise):
+        """Runs whose label is named by counting the coordinates that float noise can give."""
+        places = [np.searchsorted(possible, each) for each in (noise, noise - gap)]
+        nearest = [possible[np.minimum(place, len(possible) - 1)] for place in places]
+        right = np.sum(nearest[0] == noise, axis=1)
+        wrong = np.sum(nearest[1] == noise - gap, axis=1)
+        return np.mean((right > wrong) + 0.5 * (right == wrong))
+
+    assert named(np.rint(floats).astype(np.int64)) == 1.0
+    assert abs(named(exact) - 0.5) < 4.5 * 0.5 / np.sqrt(trials)
 
 
 @pytest.mark.slow
