@@ -78,7 +78,7 @@ def _with_intervals(container: ErrorbarContainer) -> Iterator[tuple[Any, ...]]:
         found = np.array(list(bar.get_segments()))
         along = int(np.ptp(found, axis=1).max(axis=0).argmax())
         ends[along] = found[:, :, along]
-    points = zip(line.get_xdata(), line.get_ydata(), strict=True)
+    points = zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True)
     for place, (x, y) in enumerate(points):
         intervals = (ends[axis][place] if axis in ends else (None, None) for axis in (0, 1))
         yield str(container.get_label()), x, y, *itertools.chain(*intervals)
