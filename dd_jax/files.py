@@ -1,6 +1,7 @@
 """Files that outlive a run: where they are kept, how they are written and read safely."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -117,7 +118,7 @@ def place_together(folder: Path, group: str, contents: Mapping[str, bytes]) -> l
                 _link(folder / name, Path(link.name, name))
             aside.rename(whole)
             if link.is_dir() and not link.is_symlink():  # a copy of the folder without its links
-                link.rename(folder / f".{group}-{secrets.token_hex(8)}")
+                link.rename(folder / f".{group}-{secrets.token_hex(8)}-{secrets.token_hex(8)}")
             _link(link, Path(whole.name))
             _flush_folder(folder)
     except OSError as error:
@@ -127,31 +128,19 @@ def place_together(folder: Path, group: str, contents: Mapping[str, bytes]) -> l
 
 
 def read_together(folder: Path, group: str) -> dict[str, bytes]:
-    """The files of a group by their names, all of one writing.
+    """The files of a group by their names, all of one writing; also in a copy without its links.
 
     Raises:
         FileNotFoundError: nothing was written.
-        ValueError: a file differs from its digest; the text names it.
+        ValueError: a file is missing or differs from its digest; the text names it.
     """
-    link = folder / f".{group}"
-    while True:
-        whole = folder / os.readlink(link)
-        try:
-            sums = (whole / SUMS).read_bytes()
-            if not whole.name.startswith(f".{group}-{_digest(sums)[:16]}-"):
-                raise ValueError(f"{whole / SUMS} is damaged: its bytes do not have their digest")
-            pairs = [line.split("  ", 1) for line in sums.decode().splitlines()]
-            wanted = {name: digest for digest, name in pairs}
-            found = {name: (whole / name).read_bytes() for name in wanted}
-        except OSError:
-            # A writer may have replaced the link, and removed what it led to, in the meantime.
-            if whole.name != os.readlink(link):
-                continue
-            raise
-        for name, content in found.items():
-            if _digest(content) != wanted[name]:
-                raise ValueError(f"{folder / name} is damaged: its bytes do not have their digest")
-        return found
+    if not os.path.lexists(folder / f".{group}"):
+        raise FileNotFoundError(errno.ENOENT, "nothing was written", str(folder / f".{group}"))
+    found, damages = _look(folder, group)
+    for name, damage in damages.items():
+        if damage is not None:
+            raise ValueError(f"{folder / name} is damaged: {damage}")
+    return found
 
 
 def groups_in(folder: Path) -> list[str]:
@@ -169,27 +158,45 @@ def groups_in(folder: Path) -> list[str]:
 
 def examine_together(folder: Path, group: str) -> dict[str, str | None]:
     """Every file of a group by its name, with what is wrong with it or None."""
+    return _look(folder, group)[1]
+
+
+def _look(folder: Path, group: str) -> tuple[dict[str, bytes], dict[str, str | None]]:
+    """(contents, what is wrong with each or None) of a group; writers may replace it meanwhile."""
     link = folder / f".{group}"
-    sums_name = f"{link.name}/{SUMS}"
+    while True:
+        leads_to = os.readlink(link) if link.is_symlink() else None
+        found = _look_once(folder, link.name, leads_to)
+        if leads_to == (os.readlink(link) if link.is_symlink() else None):
+            return found
+
+
+def _look_once(
+    folder: Path, link: str, leads_to: str | None
+) -> tuple[dict[str, bytes], dict[str, str | None]]:
     damaged = "its bytes do not have their digest"
+    sums_name = f"{link}/{SUMS}"
+    contents: dict[str, bytes] = {}
     try:
-        sums = (link / SUMS).read_bytes()
+        sums = (folder / (leads_to or link) / SUMS).read_bytes()
         pairs = [line.split("  ", 1) for line in sums.decode().splitlines()]
         wanted = {name: digest for digest, name in pairs}
     except OSError:
-        return {sums_name: "it is missing"}
+        return {}, {sums_name: "it is missing"}
     except ValueError:
-        return {sums_name: damaged}
-    if link.is_symlink() and not os.readlink(link).startswith(f"{link.name}-{_digest(sums)[:16]}-"):
-        return {sums_name: damaged}
-    found: dict[str, str | None] = {}
+        return {}, {sums_name: damaged}
+    # A copy whose links were followed has the folder twice, once with the digest in its name.
+    names = [leads_to] if leads_to else [path.name for path in folder.glob(f"{link}-*")]
+    if not any(name.startswith(f"{link}-{_digest(sums)[:16]}-") for name in names):
+        return {}, {sums_name: damaged}
+    damages: dict[str, str | None] = {}
     for name, digest in wanted.items():
         try:
-            whole = _digest((folder / name).read_bytes()) == digest
-            found[name] = None if whole else damaged
+            contents[name] = (folder / name).read_bytes()
+            damages[name] = None if _digest(contents[name]) == digest else damaged
         except OSError:
-            found[name] = "it is missing"
-    return found
+            damages[name] = "it is missing"
+    return contents, damages
 
 
 def is_group_folder(name: str) -> bool:
@@ -222,7 +229,8 @@ def _remove_replaced(folder: Path, group: str) -> None:
     never will be.
     """
     for path in folder.glob(f".{group}-*"):
-        if _is_free(path) and path.name != os.readlink(folder / f".{group}"):
+        replaced = is_group_folder(path.name) and path.name != os.readlink(folder / f".{group}")
+        if replaced and _is_free(path):
             _remove(path)
 
 

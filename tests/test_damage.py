@@ -1,6 +1,7 @@
 """Random damage to every kind of file: each is named by `dd-jax check`, and none is used."""
 
 import json
+import os
 import random
 import shutil
 import zlib
@@ -149,6 +150,41 @@ def test_an_unfinished_report_and_a_copy_without_links(whole, tmp_path):
     (tmp_path / "copy" / report.LIST).unlink()
     (unlisted,) = verifying.verify(tmp_path / "copy").damaged
     assert unlisted.file == report.PAGE
+
+
+def test_what_lies_elsewhere_is_searched_or_named(tmp_path, capsys):
+    """Links inside the folder lead to what is searched anyway; a folder elsewhere is not."""
+    (tmp_path / "rows.csv").write_text("a,b\n1.23456789,2.3456789\n0.34567891,4.5678912\n")
+    folder = tmp_path / "results"
+    files.place_together(folder / "saved", "run", RUN)
+    (folder / "latest").symlink_to("saved")
+    check = ["check", str(folder), "--record", str(tmp_path / "rows.csv"), "--json"]
+    assert cli.main(check) == 0
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "moved").symlink_to("../elsewhere")
+    capsys.readouterr()
+    assert cli.main(check) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert said["others"] == ["moved"]
+    assert [one["file"] for one in said["record"]["unread"]] == ["moved"]
+    shutil.copy(tmp_path / "rows.csv", tmp_path / "elsewhere" / "copy")
+    (folder / "copy.csv").symlink_to("../elsewhere/copy")
+    assert cli.main(check) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert [one["file"] for one in said["record"]["found"]] == ["copy.csv"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to the administrator")
+def test_what_is_closed_is_named(tmp_path, capsys):
+    for name in ("folder/closed", "file"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "file" / "closed.json").write_text("{}")
+    for path in (tmp_path / "folder" / "closed", tmp_path / "file" / "closed.json"):
+        path.chmod(0)
+        assert [one.file for one in verifying.verify(path.parent).damaged] == [path.name]
+        assert cli.main(["check", str(path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+        path.chmod(0o700)
 
 
 def test_files_of_an_earlier_version_are_damaged_or_of_others(whole, tmp_path):

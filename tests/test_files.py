@@ -58,10 +58,23 @@ def test_a_group_is_plain_files_for_a_person(tmp_path):
 def test_a_copy_of_a_group_can_be_read_and_written(tmp_path, follow):
     files.place_together(tmp_path / "a", "run", contents("old"))
     shutil.copytree(tmp_path / "a", tmp_path / "b", symlinks=not follow)
+    assert writing_of(files.read_together(tmp_path / "b", "run")) == "old"
+    (tmp_path / "b" / ".run-notes").touch()  # of the user
     files.place_together(tmp_path / "b", "run", contents("new"))
     assert (tmp_path / "b" / "run.json").read_bytes() == contents("new")["run.json"]
     assert writing_of(files.read_together(tmp_path / "b", "run")) == "new"
     assert writing_of(files.read_together(tmp_path / "a", "run")) == "old"
+    assert len(hidden(tmp_path / "b")) == 3
+    assert (tmp_path / "b" / ".run-notes").exists()
+
+
+def test_a_line_that_the_list_of_a_copy_has_lost_is_missed(tmp_path):
+    files.place_together(tmp_path / "a", "run", contents("x"))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")  # links become files
+    sums = tmp_path / "b" / ".run" / files.SUMS
+    sums.write_text("".join(sums.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(ValueError, match=files.SUMS):
+        files.read_together(tmp_path / "b", "run")
 
 
 def test_a_damaged_file_of_a_group_is_named(tmp_path):
@@ -78,7 +91,7 @@ def test_a_damaged_file_of_a_group_is_named(tmp_path):
         files.read_together(tmp_path, "run")
     sums.write_bytes(whole)
     (tmp_path / ".run" / "run.csv").unlink()
-    with pytest.raises(FileNotFoundError, match=r"run\.csv"):
+    with pytest.raises(ValueError, match=r"run\.csv"):
         files.read_together(tmp_path, "run")
 
 

@@ -109,8 +109,9 @@ def test_rows_that_chance_writes_are_refused(tmp_path, capsys):
     assert cli.main(["check", str(tmp_path), "--record", str(tmp_path / "my.csv")]) == 2
     assert "digits" in capsys.readouterr().err
     (tmp_path / "my.csv").write_text("words,only\n")
-    assert cli.main(["check", str(tmp_path), "--record", str(tmp_path / "my.csv")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    for record in (str(tmp_path / "my.csv"), str(tmp_path), "/dev/zero"):
+        assert cli.main(["check", str(tmp_path), "--record", record]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_rows_are_those_of_the_lines_with_numbers(tmp_path):

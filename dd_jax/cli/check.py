@@ -64,16 +64,22 @@ def main(config: Config) -> int:
 
 
 def _search(folder: Path, record: Path) -> dict[str, Any]:
-    from dd_jax.cli import scanning
+    from dd_jax.cli import scanning, verifying
 
     rows = scanning.read_rows(record)
     control = scanning.scan_control(rows)
     prepared = scanning.Rows(rows)
     found, unread, files = [], [], 0
-    for place, _, names in sorted(os.walk(folder)):
+    for place, below, names in sorted(os.walk(folder)):
+        for name in sorted(below):
+            reason = verifying.not_entered(Path(place, name), folder)
+            if reason is not None:
+                file = os.path.relpath(Path(place, name), folder)
+                unread.append({"file": file, "reason": reason})
         for name in sorted(names):
             path = Path(place, name)
-            if path.is_symlink() or not path.is_file() or path.samefile(record):
+            seen_elsewhere = path.is_symlink() and verifying.leads_inside(path, folder)
+            if seen_elsewhere or not path.is_file() or path.samefile(record):
                 continue
             files += 1
             try:

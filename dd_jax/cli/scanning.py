@@ -42,6 +42,8 @@ def read_rows(path: Path) -> np.ndarray:
     Raises:
         InputError: the file cannot be read, or has no numbers.
     """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no plain file; save the rows to one first.")
     try:
         if path.suffix == ".npz":
             arrays = [

@@ -21,7 +21,9 @@ from dd_jax.sweeps import store
 
 DAMAGED = "its bytes do not have their digest"
 LOST = "it is missing"
+CLOSED = "it cannot be read"
 UNFINISHED = "nothing says whether it is whole: its writing did not end, or its list is missing"
+ELSEWHERE = "it is a link to a folder elsewhere; check that folder too"
 # Written last by a report, with a list beside it.
 PAGE = "report.html"
 
@@ -61,14 +63,22 @@ def verify(folder: Path) -> Verified:
     """Verify every file of this program below a folder; nothing is written.
 
     Raises:
-        InputError: the folder does not exist.
+        InputError: the folder does not exist or cannot be read.
     """
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name one that this program wrote to.")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise InputError(f"the folder {folder} cannot be read; run as its owner.")
     seen: dict[str, Seen] = {}
-    paths, unfinished = [], []
+    paths, unfinished, others = [], [], []
     for place, below, names in os.walk(folder):
         here = Path(place)
+        for name in below:
+            reason = not_entered(here / name, folder)
+            if reason == CLOSED:
+                seen[str(here / name)] = Seen(name, "folders", CLOSED)
+            elif reason == ELSEWHERE:
+                others.append(os.path.relpath(here / name, folder))
         hidden = [name for name in below if files.is_group_folder(name)]
         unfinished += [str(here / name) for name in below + names if files.is_unfinished(name)]
         groups = files.groups_in(here)
@@ -81,7 +91,6 @@ def verify(folder: Path) -> Verified:
         seen |= {str(here / name): Seen(name, kind, damage) for name, kind, damage in found}
         links = {f".{group}" for group in groups}
         paths += [here / name for name in sorted(names) if name not in links]
-    others = []
     for path in paths:
         if str(path) in seen or str(path) in unfinished:
             continue
@@ -92,7 +101,19 @@ def verify(folder: Path) -> Verified:
             seen[str(path)] = Seen(path.name, *alone)
     found = [one._replace(file=os.path.relpath(path, folder)) for path, one in seen.items()]
     unfinished = [os.path.relpath(path, folder) for path in unfinished]
-    return Verified(sorted(found), others, unfinished)
+    return Verified(sorted(found), sorted(others), unfinished)
+
+
+def not_entered(path: Path, folder: Path) -> str | None:
+    """Why a folder below another one is not walked through; None if it is, here or there."""
+    if path.is_symlink():
+        return None if leads_inside(path, folder) else ELSEWHERE
+    return None if os.access(path, os.R_OK | os.X_OK) else CLOSED
+
+
+def leads_inside(path: Path, folder: Path) -> bool:
+    """Whether a link leads to what lies in the folder."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _groups(here: Path, groups: list[str]) -> Iterator[tuple[str, str, str | None]]:
@@ -137,7 +158,7 @@ def _alone(path: Path) -> tuple[str, str | None] | None:
         return ("files written together", UNFINISHED) if _is_of_group(leads_to) else None
     content = _content(path)
     if content is None:
-        return None
+        return ("files", CLOSED) if path.is_file() else None
     try:
         if path.parent.absolute() == _data_sets() and path.stem in fetch.PINNED:
             kind = "data sets"
