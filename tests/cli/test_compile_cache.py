@@ -140,8 +140,8 @@ def test_the_second_run_of_the_same_shapes_compiles_nothing(environment, tmp_pat
     assert first["cache_misses"] == first["compile_requests_use_cache"] > 0
     second = counted(*options, "--rows", "5")
     assert "cache_misses" not in second
-    # The secret key and the model (whose shapes take one more trace each), keys, learning, deletion,
-    # whether the compiler knows an option, the interaction and its judge; no small programs.
+    # The secret key and the model (whose shapes take one more trace each), keys, learning,
+    # deletion, whether the compiler knows an option, the interaction and its judge; no small ones.
     assert second["cache_hits"] == second["jaxpr_trace_duration"] - 2 == 7
     assert len(list((tmp_path / "home" / "dd_jax" / "compiled").iterdir())) == 7
 
