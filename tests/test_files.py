@@ -68,6 +68,15 @@ def test_a_copy_of_a_group_can_be_read_and_written(tmp_path, follow):
     assert (tmp_path / "b" / ".run-notes").exists()
 
 
+def test_where_plain_files_stood_the_last_goes_first(tmp_path):
+    """A writer that stops in the middle must not leave new files beside an old certificate."""
+    (tmp_path / NAMES[0]).mkdir()  # nothing can replace it
+    (tmp_path / NAMES[-1]).write_bytes(b"old")
+    with pytest.raises(OSError, match="writing"):
+        files.place_together(tmp_path, "run", contents("x"))
+    assert not (tmp_path / NAMES[-1]).exists()
+
+
 def test_a_line_that_the_list_of_a_copy_has_lost_is_missed(tmp_path):
     files.place_together(tmp_path / "a", "run", contents("x"))
     shutil.copytree(tmp_path / "a", tmp_path / "b")  # links become files
