@@ -75,8 +75,11 @@ def _with_intervals(container: ErrorbarContainer) -> Iterator[tuple[Any, ...]]:
     ends: dict[int, np.ndarray] = {}
     for bar in bars:
         assert isinstance(bar, LineCollection)
-        found = np.array(list(bar.get_segments()))
-        along = int(np.ptp(found, axis=1).max(axis=0).argmax())
+        # A value that does not exist leaves a bar without ends.
+        none = np.full((2, 2), np.nan)
+        found = np.array([pair if len(pair) == 2 else none for pair in bar.get_segments()])
+        there = found[np.isfinite(found).all(axis=(1, 2))]
+        along = int(np.ptp(there, axis=1).max(axis=0, initial=0.0).argmax())
         ends[along] = found[:, :, along]
     points = zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True)
     for place, (x, y) in enumerate(points):
@@ -85,4 +88,4 @@ def _with_intervals(container: ErrorbarContainer) -> Iterator[tuple[Any, ...]]:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else f"{float(value):.9g}"
+    return "" if value is None or np.isnan(value) else f"{float(value):.9g}"
