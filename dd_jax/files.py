@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 from dd_jax.errors import InputError
 
 SUMS = "SHA256SUMS"
+# How often a temporary name may be lost to another process that cleans up.
+_TRIES = 100
 _GROUP_FOLDER = re.compile(r"(\.[^/]+)-[0-9a-f]{16}-[0-9a-f]{16}")
 # What this process is writing just now, and the folders where it looked for leftovers of others.
 _UNFINISHED: set[Path] = set()
@@ -320,16 +322,18 @@ def _begin(folder: Path, make: Callable[[Path], None]) -> tuple[Path, int]:
     if folder not in _LOOKED:
         _LOOKED.add(folder)
         remove_leftovers(folder)
+    tries = _TRIES
     while True:
-        aside = _new_name(folder)
+        aside, tries = _new_name(folder), tries - 1
         _UNFINISHED.add(aside)
         try:
             make(aside)
             lock = _open(aside)
         except FileNotFoundError:
             # The folder is missing, or `remove_leftovers` of another process came before the lock.
+            # Some folders, such as /proc, say the same of every name.
             _UNFINISHED.discard(aside)
-            if folder.is_dir():
+            if folder.is_dir() and tries:
                 continue
             raise
         except BaseException:
