@@ -116,12 +116,13 @@ def place_together(folder: Path, group: str, contents: Mapping[str, bytes]) -> l
                     os.fsync(file.fileno())
             _flush_folder(aside)
             whole = folder / f".{group}-{_digest(sums)[:16]}-{secrets.token_hex(8)}"
-            for name in reversed(list(contents)):
-                _link(folder / name, Path(link.name, name))
-            aside.rename(whole)
-            if link.is_dir() and not link.is_symlink():  # a copy of the folder without its links
-                link.rename(folder / f".{group}-{secrets.token_hex(8)}-{secrets.token_hex(8)}")
-            _link(link, Path(whole.name))
+            with _TURN:
+                for name in reversed(list(contents)):
+                    _link(aside, folder / name, f"{link.name}/{name}")
+                aside.rename(whole)
+                if link.is_dir() and not link.is_symlink():  # a copy without its links
+                    link.rename(folder / f".{group}-{secrets.token_hex(8)}-{secrets.token_hex(8)}")
+                _link(whole, link, whole.name)
             _flush_folder(folder)
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror} while writing into", str(folder)) from error
@@ -211,17 +212,16 @@ def is_unfinished(name: str) -> bool:
     return name.startswith(".dd_jax-") and name.endswith(".part")
 
 
-def _link(path: Path, leads_to: Path) -> None:
-    """Make a link, or replace what has its name, in one step."""
-    if path.is_symlink() and os.readlink(path) == str(leads_to):
+def _link(held: Path, path: Path, leads_to: str) -> None:
+    """Make a link, or replace what has its name, in one step.
+
+    A link cannot be locked. It is made in a folder that is, where no other process removes it.
+    """
+    if path.is_symlink() and os.readlink(path) == leads_to:
         return
-    aside = _new_name(path.parent)
-    with _TURN:
-        try:
-            aside.symlink_to(leads_to)
-            os.replace(aside, path)
-        finally:
-            _remove(aside)
+    made = _new_name(held)
+    made.symlink_to(leads_to)
+    os.replace(made, path)
 
 
 def _remove_replaced(folder: Path, group: str) -> None:
@@ -230,10 +230,10 @@ def _remove_replaced(folder: Path, group: str) -> None:
     Writers make the link while they hold the lock, so that a folder which is free and not linked
     never will be.
     """
-    for path in folder.glob(f".{group}-*"):
-        replaced = is_group_folder(path.name) and path.name != os.readlink(folder / f".{group}")
-        if replaced and _is_free(path):
-            _remove(path)
+    link = folder / f".{group}"
+    for path in folder.glob(f"{link.name}-*"):
+        if is_group_folder(path.name):
+            _remove_free(path, lambda path=path: path.name != os.readlink(link))
 
 
 def _digest(content: bytes) -> str:
@@ -275,8 +275,7 @@ def remove_leftovers(folder: Path) -> None:
     would say nothing: two containers may have the same ones.
     """
     for path in folder.glob(".dd_jax-*.part"):
-        if path.is_symlink() or _is_free(path):
-            _remove(path)
+        _remove_free(path)
 
 
 def stop_writing() -> None:
@@ -361,19 +360,20 @@ def _touch(path: Path, private: bool) -> None:
     path.touch(0o600 if private else 0o666, exist_ok=False)
 
 
-def _is_free(path: Path) -> bool:
-    """Whether no process holds the lock; False if it cannot be told."""
-    try:
+def _remove_free(path: Path, useless: Callable[[], bool] = lambda: True) -> None:
+    """Remove what no process holds, if it is useless; what cannot be told stays.
+
+    All of it under the lock: whoever waits for the lock then sees that the name is gone, and
+    whoever had it has finished.
+    """
+    with contextlib.suppress(OSError):
         lock = _open(path)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
-    return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if useless():
+                _remove(path)
+        finally:
+            os.close(lock)
 
 
 def _remove(path: Path) -> None:

@@ -1,5 +1,7 @@
 """Files that appear whole, groups of files that change at once, and what killed writers leave."""
 
+import fcntl
+import os
 import random
 import shutil
 import signal
@@ -169,3 +171,54 @@ def test_what_this_process_writes_can_be_removed_at_once(tmp_path):
 
     with pytest.raises(OSError, match="while writing"):
         interrupted()
+
+
+# --- two writers at once, moment by moment --------------------------------------------------------
+
+
+def test_who_cleans_up_takes_nothing_from_a_writer(tmp_path, monkeypatch):
+    """Another process looks for leftovers whenever a name changes."""
+    replace = os.replace
+
+    def later(*names: Path) -> None:
+        files.remove_leftovers(tmp_path)
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", later)
+    files.place(tmp_path / "one", b"x")
+    files.place_together(tmp_path, "run", contents("x"))
+    assert writing_of(files.read_together(tmp_path, "run")) == "x"
+
+
+def test_what_goes_is_locked_until_it_is_gone(tmp_path, monkeypatch):
+    """Else a writer that waits for the lock would get it, and then lose what it has begun."""
+    left = tmp_path / ".dd_jax-0.part"
+    left.touch()
+
+    def remove(path: Path) -> None:
+        with path.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+    monkeypatch.setattr(files, "_remove", remove)
+    files.remove_leftovers(tmp_path)
+    assert not left.exists()
+
+
+def test_a_group_that_was_linked_just_now_stays(tmp_path, monkeypatch):
+    """Its writer makes the link, and ends, after another one has listed it as replaced."""
+    files.place_together(tmp_path, "run", contents("one"))
+    (one,) = tmp_path.glob(".run-*")
+    shutil.copytree(one, tmp_path / "kept")
+    files.place_together(tmp_path, "run", contents("two"))
+    shutil.move(tmp_path / "kept", one)
+    flock = fcntl.flock
+
+    def ends(lock: int, how: int) -> None:
+        (tmp_path / ".run").unlink()
+        (tmp_path / ".run").symlink_to(one.name)
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", ends)
+    files._remove_replaced(tmp_path, "run")
+    assert writing_of(files.read_together(tmp_path, "run")) == "one"
