@@ -158,6 +158,7 @@ def test_what_lies_elsewhere_is_searched_or_named(tmp_path, capsys):
     folder = tmp_path / "results"
     files.place_together(folder / "saved", "run", RUN)
     (folder / "latest").symlink_to("saved")
+    (folder / "circle").symlink_to("circle")
     check = ["check", str(folder), "--record", str(tmp_path / "rows.csv"), "--json"]
     assert cli.main(check) == 0
     (tmp_path / "elsewhere").mkdir()
@@ -165,7 +166,7 @@ def test_what_lies_elsewhere_is_searched_or_named(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(check) == 2
     said = json.loads(capsys.readouterr().out)
-    assert said["others"] == ["moved"]
+    assert said["others"] == ["circle", "moved"]
     assert [one["file"] for one in said["record"]["unread"]] == ["moved"]
     shutil.copy(tmp_path / "rows.csv", tmp_path / "elsewhere" / "copy")
     (folder / "copy.csv").symlink_to("../elsewhere/copy")

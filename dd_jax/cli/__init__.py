@@ -126,14 +126,11 @@ def entry(program: Program = DD_JAX) -> None:
     signals.watch(f"{program.name} {name}".rstrip(), program.kept.get(name, ""))
     from dd_jax.cli import compile_cache, output
 
-    try:
-        output.prepare_streams()
-        if compile_cache.FLAG in sys.argv:
-            compile_cache.disable()
-        else:
-            compile_cache.enable()
-        with output.heartbeat(f"{program.name} {name}") if name else contextlib.nullcontext():
-            status = main(program=program)
-    except BrokenPipeError:  # a reader that has seen enough, such as `| head`
-        status = 0
+    output.prepare_streams()
+    if compile_cache.FLAG in sys.argv:
+        compile_cache.disable()
+    else:
+        compile_cache.enable()
+    with output.heartbeat(f"{program.name} {name}") if name else contextlib.nullcontext():
+        status = main(program=program)
     signals.leave(status)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dd_jax.cli.output import say
 from dd_jax.errors import InputError
 from dd_jax.files import cache_folder
 
@@ -60,7 +61,7 @@ def enable() -> Path | None:
         _prepare(folder)
     except (InputError, OSError) as error:
         if named:
-            print(f"dd-jax: compiled programs are not kept: {error}", file=sys.stderr)
+            say(f"dd-jax: compiled programs are not kept: {error}")
         return None
     _forget_old(folder)
     loaded = sys.modules.get(_CACHE_MODULE)
@@ -93,10 +94,7 @@ class Programs:
             return None
         program = verified(key, content)
         if program is None:
-            print(
-                f"dd-jax: the compiled program {key[:60]} is damaged; it is compiled again",
-                file=sys.stderr,
-            )
+            say(f"dd-jax: the compiled program {key[:60]} is damaged; it is compiled again")
         return program
 
     def put(self, key: str, value: bytes) -> None:

@@ -230,12 +230,10 @@ def _work(name: str, config: Any, work: Callable[[], int], told: int) -> None:
     status = INTERNAL_ERROR
     try:
         status = reported(name, joined)
-    except BrokenPipeError:  # the reader went away, which is not an error of the job
-        status = 0
     finally:
         os.write(told, bytes([status]))
         if status != INTERNAL_ERROR:
-            _leave(_PATIENCE if status < BAD_INPUT else _SHORT_PATIENCE)
+            _leave(_SHORT_PATIENCE if status == BAD_INPUT else _PATIENCE)
         os._exit(status)
 
 

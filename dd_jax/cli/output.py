@@ -1,7 +1,7 @@
 """What commands say: JSON or text, progress, and in one line what went wrong.
 
 Exit statuses: 0 success, 1 a claim was refuted, 2 bad input, 3 an error of the program itself, or a
-lost process of a distributed job.
+lost process of a distributed job, 141 the reader of the output went away.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import textwrap
 import threading
@@ -22,6 +23,8 @@ from dd_jax.cli import symbols
 from dd_jax.errors import InputError, ProcessLost
 
 BAD_INPUT, INTERNAL_ERROR = 2, 3
+# As of every program that a closed pipe ends, such as `| head`. Status 0 would say that all is well.
+CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -264,7 +267,7 @@ def reported(label: str, work: Callable[[], int]) -> int:
         say(f"{label}: {error}")
         return BAD_INPUT
     except BrokenPipeError:
-        raise  # the reader went away, which is not bad input: see `dd_jax.cli.entry`
+        return CLOSED_PIPE
     except OSError as error:
         say(f"{label}: {error}; name another place.")
         return BAD_INPUT

@@ -113,7 +113,8 @@ def not_entered(path: Path, folder: Path) -> str | None:
 
 def leads_inside(path: Path, folder: Path) -> bool:
     """Whether a link leads to what lies in the folder."""
-    return path.resolve().is_relative_to(folder.resolve())
+    # Path.resolve raises an error where links lead in a circle.
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _groups(here: Path, groups: list[str]) -> Iterator[tuple[str, str, str | None]]:
