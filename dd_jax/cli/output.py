@@ -23,7 +23,7 @@ from dd_jax.cli import symbols
 from dd_jax.errors import InputError, ProcessLost
 
 BAD_INPUT, INTERNAL_ERROR = 2, 3
-# As of every program that a closed pipe ends, such as `| head`. Status 0 would say that all is well.
+# As of every program that a closed pipe ends, such as `| head`; 0 would say that all is well.
 CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
