@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dd_jax import files
 from dd_jax.cli.output import say
 from dd_jax.errors import InputError
-from dd_jax.files import cache_folder
 
 VARIABLE = "DD_JAX_COMPILE_CACHE"
 FLAG = "--no-compile-cache"
@@ -57,7 +57,7 @@ def enable() -> Path | None:
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
     try:
-        folder = cache_folder(VARIABLE, "compiled")
+        folder = files.cache_folder(VARIABLE, "compiled")
         _prepare(folder)
     except (InputError, OSError) as error:
         if named:
@@ -98,8 +98,8 @@ class Programs:
         return program
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a program; a reader that comes meanwhile finds part of it, which is damaged."""
-        (self._path / f"{key}{SUFFIX}").write_bytes(value + _digest(key, value))
+        """Keep a program, whole or not at all: JAX goes on where the disk is full."""
+        files.place(self._path / f"{key}{SUFFIX}", value + _digest(key, value))
 
 
 def programs(folder: Path) -> Iterator[tuple[str, bytes | None]]:

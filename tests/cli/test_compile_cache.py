@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -190,3 +191,15 @@ def test_programs_are_read_back_whole_or_not_at_all(tmp_path):
     (tmp_path / "second.program").write_bytes(b"something else, longer than a digest is")
     found = dict(compile_cache.programs(tmp_path))
     assert found == {"first.program": b"machine code", "second.program": None}
+
+
+def test_a_program_that_does_not_fit_leaves_nothing(tmp_path):
+    """Half of one would be named as damaged in every later run."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            compile_cache.Programs(tmp_path).put("large", bytes(2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert not list(tmp_path.iterdir())
