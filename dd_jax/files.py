@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dd_jax import memory
 from dd_jax.errors import InputError
 
 SUMS = "SHA256SUMS"
@@ -241,6 +242,19 @@ def _digest(content: bytes) -> str:
 
 
 # --- reading -------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file that somebody named.
+
+    Raises:
+        OSError: it cannot be read; or it is a device, which may have no end, or larger than memory.
+    """
+    if path.is_char_device() or path.is_block_device():
+        raise OSError(errno.EINVAL, "It is a device, not a file", str(path))
+    if path.stat().st_size > memory.available() / 2:
+        raise OSError(errno.EFBIG, "It is larger than half of the memory", str(path))
+    return path.read_bytes()
 
 
 def read_arrays(path: Path) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dd_jax import files
+
 # The first member of an NPZ file, and the first value of a JSON object.
 ABOUT = "__about__"
 _BEGIN_ARRAYS = f"{ABOUT}.npy".encode()
@@ -73,7 +75,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     import numpy as np
 
-    content = path.read_bytes()
+    content = files.read(path)
     _check_arrays(content)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
 
+from dd_jax import files, sealed
 from dd_jax.cli import options, reading
 from dd_jax.cli.options import MaybeFloat, MaybePath, MaybeText, Switch, Texts
 from dd_jax.cli.output import count, number, print_json, say
@@ -167,7 +168,8 @@ class Receipts:
 
 @dataclass(frozen=True)
 class Verify:
-    """Recompute everything from the store; exit status 1 if something does not hold."""
+    """Recompute everything from the store; exit status 1 if something does not hold, 2 if a file
+    is damaged."""
 
     store: Store
     """The store."""
@@ -223,6 +225,7 @@ def _init(action: Init) -> int:
         raise InputError("a curator needs to know whose a row is; give --id.")
     if action.store.exists():
         raise InputError(f"{action.store} exists; name a new store.")
+    options.require_folder("STORE", action.store.parent)
     say(f"dd-jax curate: reading {action.data}, starting JAX …")
     from dd_jax import curator
 
@@ -272,7 +275,7 @@ def _delete(opened: Any, action: Delete) -> int:
         raise InputError("give either --ids or --ids-file.")
     if action.ids_file is not None:
         try:
-            lines = action.ids_file.read_text(encoding="utf-8").splitlines()
+            lines = files.read(action.ids_file).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{action.ids_file} cannot be read ({error}).") from None
         ids = tuple(line.strip() for line in lines if line.strip())
@@ -343,8 +346,6 @@ def _predict(opened: Any, action: Predict) -> int:
 
 
 def _export(opened: Any, action: Export) -> int:
-    from dd_jax import files
-
     options.require_folder("MODEL", action.model.parent)
     files.place(action.model, opened.model().pack())
     if action.json:
@@ -357,8 +358,6 @@ def _export(opened: Any, action: Export) -> int:
 def _receipts(opened: Any, action: Receipts) -> int:
     receipts = opened.receipts(action.id)
     if action.save is not None:
-        from dd_jax import files
-
         options.require_folder("--save", action.save)
         action.save.mkdir(parents=True, exist_ok=True)
         for receipt in receipts:
@@ -373,11 +372,7 @@ def _receipts(opened: Any, action: Receipts) -> int:
 
 
 def _verify(opened: Any, action: Verify) -> int:
-    try:
-        content = None if action.receipt is None else action.receipt.read_bytes()
-    except OSError as error:
-        raise InputError(f"{action.receipt} cannot be read ({error.strerror}).") from None
-    found = opened.verify(content)
+    found = opened.verify(None if action.receipt is None else _receipt(action.receipt))
     if action.json:
         print_json(found._asdict())
     else:
@@ -388,6 +383,18 @@ def _verify(opened: Any, action: Verify) -> int:
         for text in found.unchecked:
             print(f"cannot be checked here: {text}")
     return 1 if found.problems else 0
+
+
+def _receipt(path: Path) -> bytes:
+    """The file of a receipt; what is damaged is no claim that could be wrong."""
+    try:
+        content = files.read(path)
+        sealed.unpack_json(content)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise InputError(f"{path} is no whole receipt ({error}); ask for it anew.") from None
+    return content
 
 
 _ACTIONS: dict[type, Any] = {

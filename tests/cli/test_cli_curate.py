@@ -2,7 +2,7 @@
 
 import json
 
-from dd_jax import cli
+from dd_jax import cli, sealed
 
 
 def run(capsys, *arguments):
@@ -25,6 +25,8 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     store, data = tmp_path / "my.store", tmp_path / "my.csv"
     how = ["--data", data, "--label", "y", "--id", "customer", "--test-fraction", 0]
     assert "measured" in refusal(capsys, "init", store, *how)
+    assert cli.main(["curate", "init", "/proc/my.store", *map(str, how)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1  # before anything is read
     bounds = ["--lower", 0, "--upper", 11, "--eps-dp", 4, "--eps-dd", 1, "--arithmetic", "fast"]
     _, made = run(capsys, "init", store, *how, *bounds, "--spare", 1)
     assert (made["owners"], made["empty_rows"], made["published"]) == (40, 1, [0])
@@ -49,7 +51,11 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     saved = tmp_path / "out/receipt-1.json"
     assert "not promised" in saved.with_suffix(".txt").read_text()
     assert run(capsys, "verify", store, "--receipt", saved)[0] == 0
+    values = sealed.unpack_json(saved.read_bytes())
     saved.write_text(saved.read_text().replace('"rows": 1', '"rows": 2'))
+    for damaged in (saved, "/dev/zero", tmp_path):
+        assert str(damaged) in refusal(capsys, "verify", store, "--receipt", damaged)
+    saved.write_bytes(sealed.pack_json(values | {"owner": "another"}))
     status, found = run(capsys, "verify", store, "--receipt", saved)
     assert (status, len(found["problems"])) == (1, 1)
     assert run(capsys, "flush", store)[1] == {"receipts": []}
