@@ -199,7 +199,10 @@ class Store:
 
     def damaged(self, why: str) -> InputError:
         """The error that refuses the store."""
-        return InputError(f"{self.path} is damaged: {why}; restore it from a copy.")
+        return InputError(
+            f"{self.path} is damaged: {why}; put back a copy that nothing was asked of since, or "
+            f"make a new store."
+        )
 
     # --- whole ------------------------------------------------------------------------------------
 
@@ -245,6 +248,9 @@ def create(path: Path, rows: dict[str, list[tuple]]) -> None:
     """
     if path.exists() or path.is_symlink():
         raise InputError(f"{path} exists; name a new store, or open this one.")
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.exists():  # SQLite would write its pages into the new store
+        raise InputError(f"{journal} is left of an earlier store; remove it, or name a new store.")
     connection = sqlite3.connect(":memory:", isolation_level=None)
     with contextlib.closing(connection):
         store = Store(path, connection)
@@ -285,7 +291,8 @@ def connect(path: Path, wait: float) -> Store:
             for setting in (
                 "secure_delete = ON",
                 "journal_mode = DELETE",
-                "synchronous = FULL",
+                # The removal of the journal, which is the commit, must survive a power cut too.
+                "synchronous = EXTRA",
                 "temp_store = MEMORY",
                 "cell_size_check = ON",
             ):

@@ -49,6 +49,15 @@ def test_what_is_no_store_of_this_version_is_refused(tmp_path, used):
         dd.curator.open(used)
 
 
+def test_a_removed_journal_is_removed_for_good_and_a_foreign_one_is_not_taken(tmp_path, used):
+    with dd.curator.open(used) as curator:
+        assert curator._store.connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+    (tmp_path / "new.store-journal").write_bytes(b"of an earlier store")
+    with pytest.raises(InputError, match="journal"):
+        stores.create(tmp_path / "new.store", {})
+    assert not (tmp_path / "new.store").exists()
+
+
 def test_damage_is_refused_and_never_served(tmp_path, used):
     """A byte that belongs to no row may change; whatever is opened has the contents it had."""
     whole, before = used.read_bytes(), contents(used)
