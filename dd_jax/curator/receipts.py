@@ -6,14 +6,16 @@ unpublished one would be a kept function of the deleted records. Each receipt ha
 one before it.
 """
 
+import collections
 import functools
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dd_jax import sealed
+from dd_jax.guarantees import schedules
 from dd_jax.plans import Certificate, Plan
 from dd_jax.plans.certificate import ask, numbers_listed, runs
 
@@ -50,6 +52,7 @@ class Facts(NamedTuple):
         owner: keyed hash. places: the rows. since: the run that first inserted a record of this
             owner, 0 for the initial database.
         run: which served it. earliest: the smallest `since` of all owners of this run.
+        judged: rows that count for this owner, see `rows_judged`. judged_of_run: of all its owners.
         published: the releases published before it.
         seen: "published" if all of them count as seen, "none" if the operator declared otherwise.
     """
@@ -63,6 +66,8 @@ class Facts(NamedTuple):
     since: int
     run: Run
     earliest: int
+    judged: int
+    judged_of_run: int
     published: tuple[int, ...]
     seen: str
 
@@ -90,6 +95,22 @@ class Receipt(NamedTuple):
         return _page(self.values)
 
 
+def rows_judged(plan: Plan, stays: Iterable[Iterable[int]]) -> int:
+    """How many rows that stay in their batches cover all that an owner ever had.
+
+    An owner who came back may have had more rows before, or rows of other batches. A step shows as
+    many of them as were in its batch, and rows of two batches are judged jointly, as several are.
+
+    Args:
+        stays: the rows of the owner, each time that they were deleted.
+    """
+    most: collections.Counter[int] = collections.Counter()
+    for places in stays:
+        batches = (schedules.batch_of_row(plan.n, plan.batches, place) for place in places)
+        most |= collections.Counter(batches)
+    return most.total()
+
+
 def certificate_of(plan: Plan, facts: Facts) -> Certificate:
     """The certificate of this owner's deletion, from what happened."""
     seen = facts.published if facts.seen == "published" else ()
@@ -98,7 +119,7 @@ def certificate_of(plan: Plan, facts: Facts) -> Certificate:
         request=facts.run.number,
         first_inserted=facts.since,
         observed=seen,
-        records=len(facts.places),
+        records=facts.judged,
         row=facts.places[0],
     )
     issued = plan.answer(question)
@@ -155,14 +176,14 @@ def _bound(plan: Plan, facts: Facts, certificate: Certificate) -> dict[str, Any]
     unit = {"order": certificate.order, "delta": certificate.delta}
     mine = _least(certificate)
     together = mine
-    if facts.run.rows > len(facts.places):
+    if facts.judged_of_run > facts.judged:
         seen = certificate.observed or ()
-        together = _together(plan, facts.run.number, facts.run.rows, facts.earliest, seen)
+        together = _together(plan, facts.run.number, facts.judged_of_run, facts.earliest, seen)
     return unit | {
         "eps_dd": mine,
-        "rows": len(facts.places),
+        "rows": facts.judged,
         "eps_dd_of_run": together,
-        "rows_of_run": facts.run.rows,
+        "rows_of_run": facts.judged_of_run,
     }
 
 
@@ -196,6 +217,8 @@ def _promised(facts: Facts, certificate: Certificate | None) -> list[str]:
         if certificate.order is not None
         else f"ε at δ = {certificate.delta:g}"
     )
+    if facts.judged != len(facts.places):
+        rows = f"rows of all stays ({facts.judged} are judged jointly)"
     said = [
         f"The models published from release {run.number} on cannot be told from those of a run "
         f"that never held the {rows} of this owner, up to {_least(certificate):.6g} ({unit}), "
@@ -205,10 +228,10 @@ def _promised(facts: Facts, certificate: Certificate | None) -> list[str]:
         "The store holds no record of this owner any more, and its model is the one after the "
         "deletion.",
     ]
-    if len(facts.places) == 1:
+    if facts.judged == 1:
         said.insert(
             1,
-            f"A test whether the owner was ever in the data is right in at most "
+            f"A test of these models whether the owner was ever in the data is right in at most "
             f"{(1 + certificate.advantage_bound) / 2:.2%} of cases, where guessing has 50%.",
         )
     return said
@@ -220,7 +243,8 @@ def _not_promised(plan: Plan, facts: Facts) -> list[str]:
         f"Nothing about the models published before: releases {before}. They cannot be called "
         f"back; only their privacy protects the owner.",
         "Nothing about the file that the rows came from, backups, exported copies, or what disks "
-        "keep of overwritten blocks.",
+        "keep of overwritten and freed blocks; and nothing if the store was exchanged for an "
+        "earlier copy of it.",
         _about_arithmetic(plan),
         "A digest names a model; it does not prove who computed it, or when.",
     ]

@@ -56,6 +56,7 @@ from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.interaction import drive
 from dd_jax.plans import Plan, plan_convex
+from dd_jax.plans.certificate import numbers_listed
 from dd_jax.plans.settings import Arithmetic
 from dd_jax.types import CuratorState, Labelled
 
@@ -186,7 +187,6 @@ class Curator:
         self._kept: State | None = None
         try:
             with store.reading():
-                store.check()
                 self._read_settings()
                 self._refresh()
         except BaseException:
@@ -223,11 +223,13 @@ class Curator:
             InputError: an id that is unknown, held out, deleted already or waiting already, or a
                 name that another request has; nothing is changed.
         """
+        if isinstance(ids, str):
+            raise InputError(f"ids = {ids!r} is one text; give a list of ids.")
         with transaction(self, request, "delete", ids) as turn:
             if not turn.repeated:
                 for owner in [turn.to_delete(name) for name in turn.ids]:
                     turn.put_owner(owner._replace(waiting=turn.number))
-                turn.serve_waiting(everything=now)
+            turn.serve_waiting(everything=now)
         return turn.answer
 
     def flush(self) -> tuple[Receipt, ...]:
@@ -397,10 +399,17 @@ class Curator:
         with self._store.reading():
             self._store.check()
             kept = self._refresh()
-            problems = [*wrong_receipts(self, kept), *wrong_state(self, kept)]
+            problems, others = wrong_receipts(self, kept)
+            problems += wrong_state(self, kept)
             if receipt is not None:
                 problems += wrong_file(self, receipt)
-        return Verification(tuple(problems), CHECKED, UNCHECKED)
+        unchecked = UNCHECKED
+        if others:
+            unchecked += (
+                f"the bounds of receipts {numbers_listed(others)}: other versions of the programs "
+                f"made them, and these say something else; verify them with those",
+            )
+        return Verification(tuple(problems), CHECKED, unchecked)
 
     # --- inside -----------------------------------------------------------------------------------
 

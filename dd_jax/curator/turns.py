@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dd_jax import losses, noisy_gd, sealed
-from dd_jax.curator.receipts import Facts, Receipt, Run, compose
+from dd_jax.curator.receipts import Facts, Receipt, Run, compose, rows_judged
 from dd_jax.errors import InputError
 from dd_jax.interaction import resume
 from dd_jax.keys import secret_key
@@ -24,6 +24,8 @@ from dd_jax.plans import Plan
 from dd_jax.types import CuratorState, Labelled, replacement
 
 PRESENT, DELETED, HELD_OUT = "present", "deleted", "held out"
+# Earliest insertion, rows judged for an owner and for all, and releases: see `Facts`.
+_OfRun = tuple[int, int, int, tuple[int, ...]]
 
 
 class Answer(NamedTuple):
@@ -79,6 +81,10 @@ class Turn:
 
     def _register(self) -> None:
         """Write the request down, or find that it was made before."""
+        if not self.request.strip() or not self.request.isprintable():
+            raise InputError(
+                f"{self.request!r} is no name of a request; give one line of letters and digits."
+            )
         if not self.ids:
             raise InputError("the request names nobody; give at least one id.")
         for place, name in enumerate(self.ids):
@@ -251,11 +257,23 @@ class Turn:
         }
         self.store.put("records", *record_rows(places, whose, records))
         earliest = min(owner.since for owner in owners)
-        for owner, (_, rows, _) in zip(owners, group, strict=True):
-            self._issue(owner, rows, run, earliest, published)
+        judged = [
+            rows_judged(self.plan, (*self._earlier(owner), rows))
+            for owner, (_, rows, _) in zip(owners, group, strict=True)
+        ]
+        for owner, (_, rows, _), own in zip(owners, group, judged, strict=True):
+            self._issue(owner, rows, run, (earliest, own, sum(judged), published))
             self.put_owner(owner._replace(waiting=None))
 
-    def _issue(self, owner: Owner, places: list[int], run: Run, earliest: int, published) -> None:
+    def _earlier(self, owner: Owner) -> list[list[int]]:
+        """The rows of an owner, each time that they were deleted before."""
+        return [
+            json.loads(row[4])
+            for row in self.store.rows("receipts", "owner = ?", owner.number)
+            if self.store.rows("runs", "number = ?", row[3])[0][1] == "delete"
+        ]
+
+    def _issue(self, owner: Owner, places: list[int], run: Run, of_run: _OfRun) -> None:
         request = self.number if owner.waiting is None else owner.waiting
         asked = self.store.rows("requests", "number = ?", request)[0]
         number = self.state.receipts + 1
@@ -268,8 +286,7 @@ class Turn:
             tuple(places),
             owner.since,
             run,
-            earliest,
-            published,
+            *of_run,
             self.curator._seen,
         )
         receipt = compose(self.plan, facts)
@@ -338,7 +355,7 @@ def receipt_of(row: tuple) -> Receipt:
 
 def hash_of(key: bytes, name: str) -> bytes:
     """What the store keeps of an id."""
-    return hashlib.blake2b(name.encode(), key=key, digest_size=16).digest()
+    return hashlib.blake2b(name.encode(errors="surrogatepass"), key=key, digest_size=16).digest()
 
 
 def now() -> str:

@@ -2,24 +2,27 @@
 
 import bisect
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dd_jax import losses, sealed
-from dd_jax.curator.receipts import Facts, Receipt, Run, compose
-from dd_jax.curator.turns import PRESENT, Owner, State, bytes_of
+from dd_jax.curator.receipts import Facts, Receipt, Run, compose, rows_judged
+from dd_jax.curator.turns import DELETED, HELD_OUT, PRESENT, Owner, State, bytes_of, versions
 
 CHECKED = (
     "the file's structure, and the digest of every row",
     "every receipt, made again from the plan, the requests and the runs, and their chain",
-    "rows of deleted owners are empty or belong to others, and have no gradient",
+    "owners are present or deleted as their last receipts say, deleted ones have no row, and rows "
+    "of nobody are empty",
     "the newest published model has the digest of its run",
 )
 UNCHECKED = (
     "the file that the rows came from, which may still hold them",
     "backups and copies of the store, of exported models and of receipts",
-    "what disks keep of overwritten blocks",
+    "what disks keep of overwritten and freed blocks",
     "that the noise was fresh, and that no unpublished model was shown to anybody",
+    "that the store was never exchanged for an earlier copy of it, which knows fewer releases",
     "that requests depended on published models alone, and that a deleted record did not come back "
     "under another id",
 )
@@ -38,14 +41,30 @@ class Verification(NamedTuple):
     unchecked: tuple[str, ...]
 
 
-def wrong_receipts(curator: Any, kept: State) -> Iterator[str]:
-    """Receipts that do not follow from the store, and a broken chain."""
+# What the plan and the library say of the facts; the rest of a receipt is the facts themselves.
+_COMPUTED = {"bound", "certificate", "promised", "not promised"}
+
+
+def wrong_receipts(curator: Any, kept: State) -> tuple[list[str], list[int]]:
+    """Receipts that do not follow from the store, and a broken chain.
+
+    Also the numbers of receipts of other versions of the programs, whose facts are right and about
+    which these versions say something else.
+    """
+    wrong, others = [], []
     requests = {row[0]: row for row in curator._store.rows("requests")}
     owners = {row[0]: Owner(*row) for row in curator._store.rows("owners")}
     rows, known = curator._store.rows("receipts"), [Run(*r) for r in curator._store.rows("runs")]
     of_run: dict[int, list] = {}
+    stays: dict[int, list[list[int]]] = {}
+    judged = {}
     for row in rows:
         of_run.setdefault(row[3], []).append(row)
+        now = json.loads(row[4])
+        before = stays.setdefault(row[2], [])
+        judged[row[0]] = rows_judged(curator.plan, (*before, now))
+        if known[row[3]].kind == "delete":
+            before.append(now)
     published = [run.number for run in known if run.published]
     head = curator.store_name
     for number, request, owner, run, places, since, text in rows:
@@ -59,26 +78,58 @@ def wrong_receipts(curator: Any, kept: State) -> Iterator[str]:
             since,
             known[run],
             min(other[5] for other in of_run[run]),
+            judged[number],
+            sum(judged[other[0]] for other in of_run[run]),
             tuple(published[: bisect.bisect_left(published, run)]),
             curator._seen,
         )
         head = sealed.digest(text.encode())
-        if compose(curator.plan, facts).text != text:
-            yield f"receipt {number} does not follow from the store"
+        made = compose(curator.plan, facts)
+        if made.text == text:
+            continue
+        odd = _differing(made.values, json.loads(text))
+        if odd and odd <= _COMPUTED and known[run].versions != versions():
+            others.append(number)
+        elif odd:
+            wrong.append(f"receipt {number} does not follow from the store")
     if head != kept.head:
-        yield "the last receipt is not the one that the store ends with"
+        wrong.append("the last receipt is not the one that the store ends with")
+    return wrong, others
+
+
+def _differing(one: Any, other: Any) -> set[str]:
+    """The keys under which two receipts differ by more than another processor's rounding."""
+    return {key for key in one.keys() | other.keys() if not _agree(one.get(key), other.get(key))}
+
+
+def _agree(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return not _differing(one, other)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_agree, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return one == other
 
 
 def wrong_state(curator: Any, kept: State) -> Iterator[str]:
     """Rows, owners and a published model that contradict one another."""
     null = bytes_of(losses.base.null_records(curator.problem.loss, kept.curator.database, 1), 0)
-    present = {row[0] for row in curator._store.rows("owners", "status = ?", PRESENT)}
+    runs = [Run(*row) for row in curator._store.rows("runs")]
+    last_kind = {row[2]: runs[row[3]].kind for row in curator._store.rows("receipts")}
+    with_rows = set()
     for place, owner, *contents in curator._store.rows("records"):
         if owner is None and tuple(contents) != null:
             yield f"row {place} belongs to nobody, and is not empty"
-        if owner is not None and owner not in present:
-            yield f"row {place} belongs to an owner who is not present"
-    last = Run(*curator._store.rows("runs")[-1])
+        with_rows.add(owner)
+    for owner in (Owner(*row) for row in curator._store.rows("owners")):
+        kind = last_kind.get(owner.number)
+        expected = DELETED if kind == "delete" else HELD_OUT if owner.since < 0 else PRESENT
+        if owner.status != expected:
+            yield f"owner {owner.number} is {owner.status}, and should be {expected}"
+        if (owner.number in with_rows) != (expected == PRESENT):
+            yield f"owner {owner.number} should have {'rows' if expected == PRESENT else 'no row'}"
+    last = runs[-1]
     if (kept.release is None) == bool(last.published):
         yield "the newest model is kept as published, and was not; or the other way round"
     elif kept.release is not None and sealed.digest(kept.release) != last.model:
@@ -92,8 +143,7 @@ def wrong_file(curator: Any, content: bytes) -> Iterator[str]:
     except ValueError as error:
         yield f"the file is no whole receipt: {error}"
         return
-    row = curator._store.row("receipts", "number = ?", values.get("receipt"))
     if values.get("store") != curator.store_name:
-        yield f"the file is a receipt of the store {values.get('store')}, not of this one"
-    elif row is None or Receipt(values).text != row[-1]:
-        yield "the file is not the receipt that this store issued"
+        yield f"the file is a receipt of the store {values.get('store')!r}, not of this one"
+    elif Receipt(values).text not in {row[-1] for row in curator._store.rows("receipts")}:
+        yield "the file is not a receipt that this store issued"

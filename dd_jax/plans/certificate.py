@@ -421,7 +421,7 @@ def _on_the_history(plan: Settings, question: Question) -> Iterator[tuple[str, G
     if first:
         others = "" if question.records == 1 else ", nor was any of the rows judged jointly"
         yield (
-            f"the record was not in any row before request {first} wrote row {row}{others}",
+            f"the record was not in any row before request {first}{others}",
             "declared by the user",
         )
     until = f" before request {question.rewritten}" if question.rewritten else ""

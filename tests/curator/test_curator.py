@@ -45,6 +45,13 @@ def test_every_id_that_cannot_be_deleted_has_its_own_answer_and_changes_nothing(
         curator.delete([stays, stays])
     with pytest.raises(InputError, match="nobody"):
         curator.delete([])
+    with pytest.raises(InputError, match="list"):
+        curator.delete(stays)
+    for name in ("", " ", "two\nlines", "\udcff"):
+        with pytest.raises(InputError, match="name of a request"):
+            curator.delete([stays], request=name)
+    with pytest.raises(InputError, match="no record"):
+        curator.delete(["\udcff"])
     assert contents(curator._store.path) == before
 
 
@@ -63,9 +70,13 @@ def test_owners_gather_until_a_run_is_full_or_flushed(curator):
         bound["eps_dd_of_run"] == curator.plan.certificate(records=3, observed=(0,)).eps_dd_records
     )
     assert bound["eps_dd"] < bound["eps_dd_of_run"]
-    assert curator.delete(single[3:]).waiting == 1
+    assert curator.delete(single[3:], request="last").waiting == 1
     assert [r.values["run"]["number"] for r in curator.flush()] == [2]
     assert curator.flush() == ()
+    # What waits is served when the same request is repeated, and nobody wants to wait any more.
+    waits, more = people()[0][-6:-4], {"request": "more"}
+    assert curator.delete(waits, **more).waiting == 2
+    assert len(curator.delete(waits, **more, now=True).receipts) == 2
 
 
 def test_an_owner_with_two_rows_is_deleted_as_one(curator):
@@ -112,6 +123,19 @@ def test_the_clock_of_an_owner_runs_from_the_first_insertion_on(curator, tmp_pat
     with pytest.raises(InputError, match="replace"):
         curator.replace(table(curator, tmp_path, (who, 51, 49, "Rome", "yes")))
     assert curator.delete([other], now=True).receipts
+
+
+def test_an_owner_who_had_more_rows_before_is_judged_with_all_of_them(curator, tmp_path):
+    (twice, *_), _ = people()
+    rows = curator.delete([twice], now=True).receipts[0].values["rows"]
+    curator.add(table(curator, tmp_path, (twice, 50, 50, "Rome", "no")))
+    (receipt,) = curator.delete([twice], now=True).receipts
+    bound, question = receipt.values["bound"], {"request": 3, "observed": (0, 1, 2)}
+    assert (len(rows), len(receipt.values["rows"])) == (2, 1)
+    assert bound["rows"] == bound["rows_of_run"] == 2
+    assert bound["eps_dd"] == curator.plan.certificate(records=2, **question).eps_dd_records
+    assert not any("A test" in text for text in receipt.values["promised"])
+    assert curator.verify().problems == ()
 
 
 def test_rows_that_do_not_fit_are_refused_and_change_nothing(curator, tmp_path):

@@ -19,8 +19,9 @@ from problems import soak
 
 import dd_jax as dd
 from dd_jax import sealed
+from dd_jax.curator import receipts, verification
 from dd_jax.curator import store as stores
-from dd_jax.curator.receipts import Facts, Run, certificate_of
+from dd_jax.curator.receipts import Facts, Run, certificate_of, compose, rows_judged
 from dd_jax.errors import InputError
 from dd_jax.oracles import linear
 
@@ -112,6 +113,32 @@ def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
         with curator._store.transaction():
             curator._store.put("records", (*null[:2], *held[2:]))
         assert any("not empty" in text for text in curator.verify().problems)
+        with curator._store.transaction():
+            curator._store.put("records", null)
+        # Somebody who was deleted is not present, whatever the table of owners says.
+        number = curator.receipts()[0].values["receipt"]
+        ((*_, owner, _, _, _, _),) = curator._store.rows("receipts", "number = ?", number)
+        (gone,) = curator._store.rows("owners", "number = ?", owner)
+        for changed in ((*gone[:2], "present", *gone[3:]), (*gone[:2], "held out", -1, None)):
+            with curator._store.transaction():
+                curator._store.put("owners", changed)
+            assert any("owner" in text for text in curator.verify().problems)
+
+
+def test_receipts_of_other_versions_are_not_called_wrong(used, monkeypatch):
+    """Their facts are checked; their bounds are those that the other versions computed."""
+    with dd.curator.open(used) as curator:
+        monkeypatch.setattr(receipts, "_about_arithmetic", lambda plan: "In better words.")
+        assert curator.verify().problems
+        monkeypatch.setattr(verification, "versions", lambda: "{}")
+        found = curator.verify()
+        assert found.problems == ()
+        assert "1 to 3" in found.unchecked[-1]
+        (row, *_) = curator._store.rows("receipts", "number = 1")
+        with curator._store.transaction():
+            text = row[-1].replace('"n": ', '"n": 1')
+            curator._store.put("receipts", (*row[:-1], text))
+        assert any("receipt 1 " in text for text in curator.verify().problems)
 
 
 def leaves(values, path=()):
@@ -132,12 +159,13 @@ def test_a_receipt_that_is_edited_in_any_field_or_moved_fails(used, tmp_path):
             assert curator.verify(content).problems == ()
             assert curator.verify(content.replace(b'"n": ', b'"n": 1')).problems
             for path, value in list(leaves(receipt.values))[:: soak(9, 1)]:
-                edited = json.loads(receipt.text)
-                inside = edited
-                for key in path[:-1]:
-                    inside = inside[key]
-                inside[path[-1]] = 7 if value != 7 else 8
-                assert curator.verify(sealed.pack_json(edited)).problems, path
+                for other in (7 if value != 7 else 8, 2**70, [value]):
+                    edited = json.loads(receipt.text)
+                    inside = edited
+                    for key in path[:-1]:
+                        inside = inside[key]
+                    inside[path[-1]] = other
+                    assert curator.verify(sealed.pack_json(edited)).problems, path
     (tmp_path / "other").mkdir()
     other = Path(tmp_path / "other")
     with curator_in(other) as copy:
@@ -246,6 +274,46 @@ def exact(plan, since, observed, request):
     return total + linear.renyi(*known, plan.step_size, present, delete_steps=plan.delete_steps)
 
 
+def in_steps(plan, used, observed, request):
+    """R_q of the linear loss, when a record acts in these steps of its batches."""
+    ends = [plan.learn_steps + i * plan.delete_steps for i in range(request + 1)]
+    contraction = 1 - plan.step_size * plan.problem.l2
+    gap = 2 * plan.step_size * plan.problem.loss.lipschitz / (plan.n // plan.batches)
+    cuts, total = [0, *(ends[s] for s in observed), ends[request]], 0.0
+    for first, last in itertools.pairwise(cuts):
+        left = contraction ** (last - 1.0 - np.arange(first, last))
+        shift = gap * sum(left[k - first] for k in used if first <= k < last)
+        variance = 2 * plan.step_size * plan.noise_variance * np.sum(left**2)
+        total += plan.order / 2 * shift**2 / variance
+    return total
+
+
+def test_an_owner_who_came_back_into_another_batch_has_a_true_number():
+    """What the batch of the last row alone would show is less than the truth, and may be 0."""
+    problem = dd.Problem(dd.losses.linear(), l2=0.3)
+    plan = dd.plan_convex(problem, n=64, dim=3, order=2.0, eps_dp=1.0, eps_dd=0.5, batches=4)
+    row_of = range(0, 64, 16)
+    ends = [plan.learn_steps + i * plan.delete_steps for i in range(8)]
+    least = np.inf
+    for batches in itertools.product(range(4), repeat=2):
+        for left, back, gone in ((1, 2, 3), (1, 3, 4), (2, 3, 5)):
+            used = {k for k in range(ends[left - 1]) if k % 4 == batches[0]}
+            used |= {k for k in range(ends[back - 1], ends[gone - 1]) if k % 4 == batches[1]}
+            judged = rows_judged(plan, [[row_of[batch]] for batch in batches])
+            assert judged == len(set(batches))
+            run, published = Run(gone, "delete", "", 1, 1, None, "{}"), tuple(range(gone))
+            places, asked = (row_of[batches[1]],), (1, "name", "delete", "")
+            of_run = (run, 0, judged, judged, published, "published")
+            values = compose(plan, Facts("s", 1, "", asked, "", places, 0, *of_run)).values
+            wanted = in_steps(plan, used, published, gone)
+            assert values["bound"]["eps_dd"] >= wanted * (1 - 1e-12)
+            alone = compose(
+                plan, Facts("s", 1, "", asked, "", places, 0, run, 0, 1, 1, *of_run[4:])
+            )
+            least = min(least, alone.values["bound"]["eps_dd"] - wanted)
+    assert least < -0.1  # the test would find it
+
+
 def test_receipts_of_random_histories_are_the_exact_divergence_of_the_linear_loss():
     problem = dd.Problem(dd.losses.linear(), l2=0.3)
     plan = dd.plan_convex(problem, n=50, dim=3, order=3.0, eps_dp=1.0, eps_dd=0.05)
@@ -256,7 +324,9 @@ def test_receipts_of_random_histories_are_the_exact_divergence_of_the_linear_los
         published = tuple(i for i in range(request) if i == 0 or chance.random() < 0.6)
         run = Run(request, "delete", "", 1, 1, None, "{}")
         asked = (number, "name", "delete", "")
-        facts = Facts("s", number, "", asked, "", (3,), since, run, since, published, "published")
+        facts = Facts(
+            "s", number, "", asked, "", (3,), since, run, since, 1, 1, published, "published"
+        )
         certificate = certificate_of(plan, facts)
         wanted = exact(plan, since, published, request)
         assert certificate.eps_dd_request <= certificate.eps_dd_adaptive
