@@ -275,7 +275,7 @@ def _delete(opened: Any, action: Delete) -> int:
         raise InputError("give either --ids or --ids-file.")
     if action.ids_file is not None:
         try:
-            lines = files.read(action.ids_file).decode().splitlines()
+            lines = files.read(action.ids_file).decode("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{action.ids_file} cannot be read ({error}).") from None
         ids = tuple(line.strip() for line in lines if line.strip())
@@ -347,6 +347,8 @@ def _predict(opened: Any, action: Predict) -> int:
 
 def _export(opened: Any, action: Export) -> int:
     options.require_folder("MODEL", action.model.parent)
+    if action.model.exists() and action.model.samefile(action.store):
+        raise InputError(f"{action.model} is the store itself; name another file.")
     files.place(action.model, opened.model().pack())
     if action.json:
         print_json({"model": str(action.model)})

@@ -34,7 +34,7 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     assert "exists" in capsys.readouterr().err
     assert "'X'" in refusal(capsys, "delete", store, "--ids", "X")
     assert "--ids-file" in refusal(capsys, "delete", store)
-    (tmp_path / "ids.txt").write_text("C3\n\n")
+    (tmp_path / "ids.txt").write_text("\ufeffC3\n\n", encoding="utf-8")  # as spreadsheets begin it
     _, one = run(capsys, "delete", store, "--ids-file", tmp_path / "ids.txt", "--request", "t")
     assert one == run(capsys, "delete", store, "--ids", "C3", "--request", "t")[1]
     assert len(one["receipts"]) == 1
@@ -42,6 +42,7 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     run(capsys, "add", store, "--data", tmp_path / "new.csv")
     run(capsys, "replace", store, "--data", tmp_path / "new.csv")
     _, predicted = run(capsys, "predict", store, "--data", tmp_path / "new.csv")
+    assert "itself" in refusal(capsys, "export", store, tmp_path / "." / store.name)
     run(capsys, "export", store, tmp_path / "model.npz")
     assert cli.main(["predict", str(tmp_path / "model.npz"), "--data", str(data), "--json"]) == 0
     assert capsys.readouterr().out
