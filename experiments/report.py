@@ -15,12 +15,11 @@ import numpy as np
 
 from dd_jax import files, sealed
 from dd_jax.cli import style
+from dd_jax.cli.verifying import LIST, PAGE
 from dd_jax.errors import MissingData
 from dd_jax.sweeps import store
 from experiments import cache, figures, page, points
 
-PAGE = "report.html"
-LIST = f"{PAGE}{sealed.LIST}"
 Scale = Literal["quick", "full"]
 Say = Callable[["Schedule", str], None]
 Place = Callable[[str, bytes], None]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from dd_jax import files, sealed
 from dd_jax.cli import compile_cache
+from dd_jax.curator import store as stores
 from dd_jax.data import fetch
 from dd_jax.errors import InputError
 from dd_jax.sweeps import store
@@ -26,6 +27,7 @@ UNFINISHED = "nothing says whether it is whole: its writing did not end, or its 
 ELSEWHERE = "it is a link to a folder elsewhere; check that folder too"
 # Written last by a report, with a list beside it.
 PAGE = "report.html"
+LIST = f"{PAGE}{sealed.LIST}"
 
 
 class Seen(NamedTuple):
@@ -81,6 +83,9 @@ def verify(folder: Path) -> Verified:
                 others.append(os.path.relpath(here / name, folder))
         hidden = [name for name in below if files.is_group_folder(name)]
         unfinished += [str(here / name) for name in below + names if files.is_unfinished(name)]
+        for name in names:  # a store in the middle of a request, and the journal that says so
+            if f"{name}-journal" in names:
+                unfinished += [str(here / name), str(here / f"{name}-journal")]
         groups = files.groups_in(here)
         below[:] = sorted(
             name
@@ -133,11 +138,11 @@ def _stream(here: Path) -> Iterator[tuple[str, str, str | None]]:
 
 def _lists(here: Path, names: list[str]) -> Iterator[tuple[str, str, str | None]]:
     """Files that a list beside them names."""
-    if PAGE in names and f"{PAGE}{sealed.LIST}" not in names:
+    if PAGE in names and LIST not in names:
         yield PAGE, "pages and figures", UNFINISHED
     for name in names:
         content = _content(here / name) if name.endswith(sealed.LIST) else None
-        if content is None or not sealed.owned(here / name, content):
+        if content is None or not (name == LIST or sealed.owned(here / name, content)):
             continue
         try:
             listed = sealed.unpack_list(content)
@@ -168,6 +173,10 @@ def _alone(path: Path) -> tuple[str, str | None] | None:
         if path.suffix == compile_cache.SUFFIX:
             whole = compile_cache.verified(path.stem, content) is not None
             return "compiled programs", None if whole else DAMAGED
+        if stores.is_store(content):
+            kind = "stores of curators"
+            stores.verify(content)
+            return kind, None
         kind = "arrays, models and curators" if path.suffix == ".npz" else "answers"
         if not sealed.owned(path, content):
             return None if _is_readable(path, content) else (kind, "it cannot be read")

@@ -19,6 +19,7 @@ from dd_jax.errors import InputError
 FORMAT = 1
 # "ddjx", which tells such a store from other SQLite files.
 _APPLICATION = 0x64646A78
+_NUMBER = _APPLICATION.to_bytes(4, "big")  # bytes 68 to 71 of the file
 _DIGEST = 16
 
 # The columns of each table; the first is its key, and each table has a digest besides.
@@ -269,6 +270,26 @@ def create(path: Path, rows: dict[str, list[tuple]]) -> None:
             file.write(content)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from None
+
+
+def is_store(content: bytes) -> bool:
+    """Whether bytes are those of a store, as its number or the first of its tables says."""
+    return content[68:72] == _NUMBER or _schema()[0].encode() in content[: 1 << 16]
+
+
+def verify(content: bytes) -> None:
+    """Check the bytes of a store that nobody is writing, without opening its file.
+
+    Raises:
+        InputError: they are damaged.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        store = Store(Path("it"), connection)
+        with store._errors():
+            connection.deserialize(content)
+        if content[68:72] != _NUMBER:
+            raise store.damaged("its beginning has changed")
+        store.check()
 
 
 def connect(path: Path, wait: float) -> Store:

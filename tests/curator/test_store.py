@@ -19,6 +19,7 @@ from problems import soak
 
 import dd_jax as dd
 from dd_jax import sealed
+from dd_jax.cli import verifying
 from dd_jax.curator import receipts, verification
 from dd_jax.curator import store as stores
 from dd_jax.curator.receipts import Facts, Run, certificate_of, compose, rows_judged
@@ -91,6 +92,26 @@ def test_damage_is_refused_and_never_served(tmp_path, used):
             assert is_refused(flipped(place))
     for _ in range(soak(5, 50)):
         assert is_refused(whole[: chance.randrange(len(whole))])
+
+
+def test_check_names_a_damaged_store_and_one_in_the_middle_of_a_request(tmp_path, used):
+    """Without opening it, which would end the request."""
+    whole = used.read_bytes()
+    with dd.curator.open(used) as curator:
+        record = curator._store.rows("records")[-3][2]
+    place = whole.index(record)
+    flipped = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+    for content in (flipped, whole[:-4096], whole[:68] + bytes(4) + whole[72:], b"X" + whole[1:]):
+        used.write_bytes(content)
+        assert [one.file for one in verifying.verify(tmp_path).damaged] == [used.name]
+    used.write_bytes(whole)
+    (seen,) = verifying.verify(tmp_path).seen
+    assert (seen.kind, seen.damage) == ("stores of curators", None)
+    journal = tmp_path / f"{used.name}-journal"
+    journal.touch()
+    found = verifying.verify(tmp_path)
+    assert not found.seen
+    assert found.unfinished == [used.name, journal.name]
 
 
 def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
