@@ -96,6 +96,8 @@ def ask(
         plan.edits_per_request if records is None else checks.whole("records", records, least=1)
     )
     delta = plan.delta if delta is None else float(checks.delta(delta))
+    if row is not None:
+        checks.whole("row", row, most=plan.n - 1)
     return Question(adaptivity, request, first_inserted, observed, records, delta, row, rewritten)
 
 

@@ -222,6 +222,14 @@ def altered(found, draw):
 
 
 @pytest.mark.parametrize("name", PLANS)
+def test_a_row_that_the_records_do_not_have_is_no_word_of_this_library(name):
+    """Also one that no array could count."""
+    values = json.loads(PLANS[name].certificate().to_json())
+    for row in (-1, 10**6, 10**400):
+        assert not Certificate.from_json(json.dumps(values | {"row": row})).is_genuine()
+
+
+@pytest.mark.parametrize("name", PLANS)
 def test_random_edits_of_a_file_give_a_refusal_or_a_claim(name):
     """Never a TypeError or KeyError, and never the word of a proof."""
     draw = random.Random(f"edits of {name}")
