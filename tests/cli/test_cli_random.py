@@ -3,6 +3,8 @@
 Plans are made; the other commands are asked for what is refused or listed without computing.
 """
 
+import dataclasses
+import importlib
 import random
 import re
 
@@ -10,6 +12,7 @@ import pytest
 from problems import soak
 
 from dd_jax import cli
+from dd_jax.cli.options import flag
 from dd_jax.constants import CATALOGUE
 from dd_jax.plans.settings import FORMULAS
 
@@ -23,6 +26,7 @@ OWN = {
 }
 NEEDED = {"softmax": ["--num-classes", "3"], "bounded_network": ["--hidden", "3"]}
 BATCHES = ("auto", "2", "10", "shuffled", "iid", "poisson", "0", "x")
+WORDS = ("x", "auto", "none", "logistic", "nowhere", "/", "/dev/full", "/proc/x", "a/b", "-", "é")
 # What comes before the random options of other commands.
 OTHERS = {
     "run": "--data nowhere.csv",
@@ -31,9 +35,10 @@ OTHERS = {
     "attack": "--list",
     "data": "",
     "check": "nowhere",
+    "curate": "status nowhere",
     "predict": "nowhere.npz --data nowhere.csv",
+    "targets": "nowhere",
 }
-SHARED = ("--seeds", "--seed", "--l2", "--eps-dp", "--order", "--confidence", "--requests", "--n")
 
 
 def number(chance: random.Random) -> str:
@@ -72,12 +77,24 @@ def plan(chance: random.Random) -> list[str]:
     return ["plan", *(word for pair in options.items() for word in pair), *switches]
 
 
+def options_of(kind: type) -> list[str]:
+    """All options of a command."""
+    found = []
+    for field in dataclasses.fields(kind):
+        shared = dataclasses.is_dataclass(field.default)
+        found += options_of(type(field.default)) if shared else [flag(field.name)]
+    return found
+
+
 def other(chance: random.Random) -> list[str]:
-    """A command that has nothing to compute, with options of any value, its own or not."""
+    """A command that has nothing to compute, with options of any value."""
     name = chance.choice(list(OTHERS))
     words = [name, *OTHERS[name].split()]
-    for option in chance.sample(SHARED, chance.randrange(3)):
-        words += [option, chance.choice([number(chance), *COUNTS])]
+    known = options_of(importlib.import_module(f"dd_jax.cli.{name}").Config)
+    # Other processes are not waited for here.
+    known = [option for option in known if option not in {*words, "--distributed"}]
+    for option in chance.sample(known, min(chance.randrange(4), len(known))):
+        words += [option, chance.choice([number(chance), *COUNTS, *WORDS])][: chance.choice((1, 2))]
     return words
 
 
