@@ -17,6 +17,7 @@ from dd_jax.data import fetch, tasks
 SIZES = {
     "digits-3-vs-8": (267, 90, 64),
     "breast-cancer": (426, 143, 30),
+    "mnist": (60_000, 10_000, 784),
     "mnist-3-vs-8": (11982, 1984, 784),
     "adult": (33916, 11306, 103),
     "cifar-cat-vs-ship": (10_000, 2_000, 512),
@@ -32,16 +33,18 @@ def needed(name):
 
 
 @pytest.mark.parametrize("name", data.TASKS)
-def test_data_lie_in_the_logistic_domain(name):
+def test_data_lie_in_the_domain_of_their_loss(name):
     needed(name)
     loaded = data.load(name)
     n, held_out, dim = SIZES[name]
     assert loaded.train.features.shape == (n, dim)
     assert loaded.test.features.shape == (held_out, dim)
     for records in (loaded.train, loaded.test):
-        dd.losses.logistic().domain.check(records)
         np.testing.assert_allclose(np.linalg.norm(records.features, axis=1), 1, rtol=1e-6)
-        assert set(np.unique(records.label)) == {-1.0, 1.0}
+        assert set(np.unique(records.label)) == set(map(int, loaded.classes))
+        classes = len(loaded.classes)
+        loss = dd.losses.logistic() if classes == 2 else dd.losses.softmax(num_classes=classes)
+        loss.domain.check(records)
 
 
 def test_train_and_test_share_no_row():
@@ -69,7 +72,8 @@ def test_scaled_measurements_are_worth_learning_from():
 
 
 @pytest.mark.parametrize(
-    ("name", "share", "word"), [("mnist", None, "mnist-3-vs-8"), ("digits-3-vs-8", 1, "test_share")]
+    ("name", "share", "word"),
+    [("mnist-3", None, "mnist-3-vs-8"), ("digits-3-vs-8", 1, "test_share")],
 )
 def test_bad_requests_are_refused(name, share, word):
     with pytest.raises(dd.InputError, match=word):
@@ -114,6 +118,10 @@ def test_images_keep_their_makers_split(monkeypatch):
     np.testing.assert_array_equal(loaded.test.label, [1])
     row = images[3] / np.linalg.norm(images[3])
     np.testing.assert_allclose(loaded.test.features[0], row, rtol=1e-6)
+    every = data.load("mnist")
+    np.testing.assert_array_equal(every.train.label, [8, 5, 3])
+    np.testing.assert_array_equal(every.test.label, [3, 1])
+    np.testing.assert_allclose(every.test.features[0], row, rtol=1e-6)
     with pytest.raises(dd.InputError, match="test_share"):
         data.load("mnist-3-vs-8", test_share=0.5)
 

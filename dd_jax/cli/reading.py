@@ -115,7 +115,7 @@ def _task(name: str, reading: Reading, least: int):
         loaded.test,
         rows=np.arange(n),
         columns=columns,
-        classes=("-1", "1"),
+        classes=loaded.classes,
         preprocessing=loaded.preprocessing,
         caveat="",
         encoding=Encoding(columns, prepared=loaded.preprocessing),

@@ -50,8 +50,9 @@ from dd_jax.curator.verification import (
 )
 from dd_jax.data import models
 from dd_jax.data.encoding import Encoding
-from dd_jax.data.own_file import OwnData, as_records, loss_for, with_intercept, with_ones
+from dd_jax.data.own_file import OwnData, loss_for, with_intercept, with_ones
 from dd_jax.data.tables import Table
+from dd_jax.data.tasks import labelled
 from dd_jax.erm import Problem
 from dd_jax.errors import InputError
 from dd_jax.interaction import drive
@@ -286,7 +287,7 @@ class Curator:
             raise InputError(f"label {odd[0]!r} is none of the classes {', '.join(self.classes)}.")
         places = np.array([self.classes.index(name) for name in labels])
         two = len(self.classes) == 2
-        records = as_records(features, np.where(places == 1, 1.0, -1.0) if two else places)
+        records = labelled(features, np.where(places == 1, 1.0, -1.0) if two else places)
         records = with_ones(records) if self._intercept else records
         losses.check_data(self.problem.loss, records)
         return records

@@ -168,8 +168,8 @@ def load_file(
     encoding = fit(bounds, raw, ~held_out)
     encoded = encoding.encode(raw)
     return OwnData(
-        as_records(encoded[~held_out], labels[~held_out]),
-        as_records(encoded[held_out], labels[held_out]),
+        labelled(encoded[~held_out], labels[~held_out]),
+        labelled(encoded[held_out], labels[held_out]),
         np.flatnonzero(~held_out),
         encoding.columns,
         classes,
@@ -225,14 +225,6 @@ def with_ones(records: Labelled) -> Labelled:
     features = np.asarray(records.features)
     ones = np.ones((len(features), 1), features.dtype)
     return records._replace(features=jax.device_put(np.concatenate([features, ones], axis=1)))
-
-
-def as_records(features: np.ndarray, labels: np.ndarray) -> Labelled:
-    """Records with labels ±1 in single precision, or with the numbers of classes."""
-    found = labelled(features, labels)
-    if labels.dtype.kind == "i":
-        return found._replace(label=jax.device_put(labels.astype(np.int32)))
-    return found
 
 
 # --- classes, split -------------------------------------------------------------------------------

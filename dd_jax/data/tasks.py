@@ -31,23 +31,25 @@ _IMAGES_AT_ONCE = 500
 
 
 class Dataset(NamedTuple):
-    """A binary classification task with unit-norm rows and labels ±1.
+    """A classification task with unit-norm rows.
 
     Attributes:
         name: what reports call it.
         train: the private records.
         test: held-out records.
         preprocessing: what was done to the features, in words.
+        classes: names of the classes: of labels -1 and 1, or 0, 1, 2, ….
     """
 
     name: str
     train: Labelled
     test: Labelled
     preprocessing: str
+    classes: tuple[str, ...]
 
 
 class Table(NamedTuple):
-    """Features and labels ±1 before the split and the unit norm.
+    """Features and labels before the split and the unit norm.
 
     Attributes:
         features, label: one row per record.
@@ -62,10 +64,11 @@ class Table(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A task of `load`: its maker, and the downloaded data set that it needs, or None."""
+    """A task of `load`: its maker, the downloaded data set that it needs or None, its classes."""
 
     make: Callable[[], Table]
     needs: str | None
+    classes: tuple[str, ...] = ("-1", "1")
 
 
 def load(name: str, *, test_share: float | None = None) -> Dataset:
@@ -96,6 +99,7 @@ def load(name: str, *, test_share: float | None = None) -> Dataset:
         _unit_rows(table.features[~held_out], table.label[~held_out]),
         _unit_rows(table.features[held_out], table.label[held_out]),
         f"{table.preprocessing}, unit-norm rows",
+        TASKS[name].classes,
     )
 
 
@@ -117,12 +121,16 @@ def _held_out(name: str, table: Table, test_share: float | None) -> np.ndarray:
 
 def _unit_rows(features: np.ndarray, label: np.ndarray) -> Labelled:
     norms = np.linalg.norm(features, axis=1, keepdims=True)
-    return labelled(features / np.maximum(norms, np.finfo(float).tiny), label)
+    return labelled(features / np.maximum(norms, np.finfo(np.float32).tiny), label)
 
 
 def labelled(features: np.ndarray, label: np.ndarray) -> Labelled:
-    """Records in single precision, rounded by NumPy: a JAX conversion would have to be compiled."""
-    return Labelled(*(jax.device_put(part.astype(np.float32)) for part in (features, label)))
+    """Records in single precision, with labels ±1 or the whole numbers of classes.
+
+    NumPy rounds: a JAX conversion would have to be compiled.
+    """
+    label = label.astype(np.int32 if label.dtype.kind in "iu" else np.float32)
+    return Labelled(*(jax.device_put(part) for part in (features.astype(np.float32), label)))
 
 
 def _digits() -> Table:
@@ -164,14 +172,19 @@ def _breast_cancer() -> Table:
     )
 
 
+def _images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A downloaded set: images as bytes, their classes, and which the makers held out."""
+    stored = fetch.arrays(name)
+    images = np.concatenate([stored["train_images"], stored["test_images"]])
+    classes = np.concatenate([stored["train_labels"], stored["test_labels"]])
+    return images, classes, np.arange(len(classes)) >= len(stored["train_labels"])
+
+
 def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]:
     """Images of two classes of a downloaded set, pixels divided by 255, with the makers' split."""
 
     def make() -> Table:
-        stored = fetch.arrays(name)
-        images = np.concatenate([stored["train_images"], stored["test_images"]])
-        classes = np.concatenate([stored["train_labels"], stored["test_labels"]])
-        held_out = np.arange(len(classes)) >= len(stored["train_labels"])
+        images, classes, held_out = _images(name)
         keep = (classes == positive) | (classes == negative)
         return Table(
             images[keep] / 255,
@@ -179,6 +192,16 @@ def _two_classes(name: str, positive: int, negative: int) -> Callable[[], Table]
             "pixels/255",
             held_out[keep],
         )
+
+    return make
+
+
+def _all_classes(name: str) -> Callable[[], Table]:
+    """All images of a downloaded set, pixels divided by 255, with the makers' split."""
+
+    def make() -> Table:
+        images, classes, held_out = _images(name)
+        return Table(images / np.float32(255), classes, "pixels/255", held_out)
 
     return make
 
@@ -249,6 +272,7 @@ def _adult() -> Table:
 TASKS: dict[str, Entry] = {
     "digits-3-vs-8": Entry(_digits, None),
     "breast-cancer": Entry(_breast_cancer, None),
+    "mnist": Entry(_all_classes("mnist"), "mnist", tuple("0123456789")),
     "mnist-3-vs-8": Entry(_two_classes("mnist", 3, 8), "mnist"),
     "fashion-pullover-vs-coat": Entry(_two_classes("fashion-mnist", 2, 4), "fashion-mnist"),
     "adult": Entry(_adult, "adult"),

@@ -112,14 +112,14 @@ def _sequential(config: Config) -> int:
     for name in NOT_SEQUENTIAL:
         if getattr(config, name) != getattr(Config, name):
             raise InputError(f"--{name} is for single deletions; leave it out with --sequential.")
-    from dd_jax import data
+    from experiments.compare.scene import TASKS
     from experiments.figures import sequential
 
     quick, full = sequential.Config(), sequential.FULL
     names = config.data or (quick.dataset,)
     for name in names:
-        if name not in data.TASKS:
-            raise InputError(f"no data set {name!r}; choose from {', '.join(data.TASKS)}.")
+        if name not in TASKS:
+            raise InputError(f"no data set {name!r}; choose from {', '.join(TASKS)}.")
     checks.positive("epsilon", config.epsilon)
     made = [
         _stream(

@@ -24,6 +24,8 @@ from dd_jax.intervals import check_confidence
 from dd_jax.types import Labelled
 
 SYNTHETIC = "synthetic"
+# The target's two worlds are two labels.
+TASKS = tuple(name for name, task in data.TASKS.items() if len(task.classes) == 2)
 LARGE_DATA = ("mnist-3-vs-8", "adult")
 SMALL_DATA = ("digits-3-vs-8", "breast-cancer")
 # The largest λ, roughly, at which the noiseless model is good: a small one costs steps and noise.
@@ -43,7 +45,7 @@ class Config:
     """What is compared, on which data and with how many seeds.
 
     Attributes:
-        data: data sets, of `dd_jax.data.TASKS` or "synthetic".
+        data: data sets, of `TASKS` or "synthetic".
         systems: names of `systems.CONTESTANTS`; empty for all.
         epsilon, delta: the target for a deleted record.
         private_factor: ε of one release for a record that stays, in units of ε, for systems that
@@ -78,7 +80,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self):
-        known = (SYNTHETIC, *data.TASKS)
+        known = (SYNTHETIC, *TASKS)
         for name in self.data:
             if name not in known:
                 raise InputError(f"no data set {name!r}; choose from {', '.join(known)}.")

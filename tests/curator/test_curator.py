@@ -10,7 +10,8 @@ from curator_histories import contents, curator_in, people, store_in, table
 import dd_jax as dd
 from dd_jax.data import models
 from dd_jax.data.encoding import Encoding
-from dd_jax.data.own_file import OwnData, as_records
+from dd_jax.data.own_file import OwnData
+from dd_jax.data.tasks import labelled
 from dd_jax.errors import InputError
 
 NEW = ("N1", 33.5, 44.25, "Bern", "yes")
@@ -273,9 +274,9 @@ def test_exact_arithmetic_is_taken_where_the_loss_has_it(tmp_path):
     """Its state, its keys and its releases go through the store like others."""
     names = np.array([f"A{i}" for i in range(24)])
     features = np.random.default_rng(0).uniform(-0.5, 0.5, (24, 2))
-    records = as_records(features, np.where(features[:, 0] > 0, 1.0, -1.0))
+    records = labelled(features, np.where(features[:, 0] > 0, 1.0, -1.0))
     encoding = Encoding(("a", "b"), prepared="as they are")
-    empty = as_records(features[:0], np.zeros(0))
+    empty = labelled(features[:0], np.zeros(0))
     of_file = (np.arange(24), ("a", "b"), ("no", "yes"), "as they are", "")
     data = OwnData(records, empty, *of_file, encoding=encoding, ids=names)
     path = tmp_path / "exact.store"
