@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import textwrap
 import time
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def main(config: Config) -> int:
     if config.json:
         print_json(values)
     else:
-        show(values, certificate)
+        show(values, certificate, by_id=bool(config.delete_ids))
     return 0
 
 
@@ -231,8 +232,8 @@ def _stream_of_ids(config: Config, data) -> np.ndarray:
 # --- what is shown and written -------------------------------------------------------------------
 
 
-def show(values: dict[str, Any], certificate: Certificate) -> None:
-    """Print everything for people."""
+def show(values: dict[str, Any], certificate: Certificate, *, by_id: bool = False) -> None:
+    """Print everything for people; what was deleted as ids, or as rows."""
     data, requests = values["data"], values["requests"]
     names = data["classes"]
     for text in values["warnings"]:
@@ -245,7 +246,7 @@ def show(values: dict[str, Any], certificate: Certificate) -> None:
         print(textwrap.fill(text, WIDTH, subsequent_indent="  "))
     shown = _shown(requests)
     some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"
-    cells = [_cells(line) for line in shown]
+    cells = [_cells(line, "ids" if by_id else "rows") for line in shown]
     print_table(
         f"Every release, {count(values['seeds'], 'seed')}{some}",
         tuple(cells[0]),
@@ -274,21 +275,35 @@ def _shown(requests: list[dict]) -> list[dict]:
     return [requests[round(last * i / _MOST_SHOWN)] for i in range(_MOST_SHOWN + 1)]
 
 
-def _cells(line: dict[str, Any]) -> dict[str, Any]:
+def _cells(line: dict[str, Any], deleted: str) -> dict[str, Any]:
     """A line of the table by its headings."""
-    gone = list(dict.fromkeys(line["ids"])) or line["rows"]
+    gone = list(dict.fromkeys(line[deleted]))
     rows = ", ".join(map(str, gone[:4])) + (", …" if len(gone) > 4 else "")
     risk, high = line["excess_risk"], line["excess_risk_high"]
     return {
         "request": str(line["request"]) if line["request"] else "learn",
         "deleted": rows or None,
-        "excess risk": risk if high is None else f"{risk:.3g} ± {high - risk:.1g}",
-        "risk bound": line["risk_bound"],
+        "excess risk": risk if high is None else _with_interval(risk, high - risk),
+        "risk bound": _short(line["risk_bound"]),
         "accuracy": None if line["accuracy"] is None else f"{line['accuracy']:.3f}",
         "saving": None if line["ratio"] is None else f"{line['ratio']:.3g}×",
-        "ε_dd so far": line["eps_dd_so_far"],
+        "ε_dd so far": _short(line["eps_dd_so_far"]),
         "advantage ≤": line["advantage_bound"],
     }
+
+
+def _short(value: float | None) -> str | None:
+    """Three digits, so that all columns fit beside each other."""
+    return None if value is None else f"{value:.3g}"
+
+
+def _with_interval(mean: float, half: float) -> str:
+    """A mean with the digits that its interval leaves it, two to four."""
+    digits = 3
+    if mean and half and math.isfinite(half):
+        exponents = (math.floor(math.log10(abs(x))) for x in (mean, half))
+        digits = min(max(next(exponents) - next(exponents) + 1, 2), 4)
+    return f"{mean:.{digits}g} ± {half:.1g}"
 
 
 def _legend(values: dict[str, Any], certificate: Certificate) -> list[str]:

@@ -548,8 +548,8 @@ def _about_people(data: OwnData) -> list[str]:
         return []
     return [
         f"ONE ROW, NOT ONE PERSON: an id has up to {most:,} rows, and what is promised for records "
-        f"that stay is about one row each; a deletion takes all rows of an id, and the certificate "
-        f"has a number for them jointly"
+        f"that stay is about one row each; --delete-ids takes all rows of an id, and the "
+        f"certificate has a number for them jointly"
     ]
 
 

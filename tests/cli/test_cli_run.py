@@ -150,8 +150,22 @@ def test_the_text_begins_with_the_warnings_and_shows_both_numbers_of_a_request(a
         run.show(shown, certificate)
         text = capsys.readouterr().out
         assert text.startswith("WARNING")
-        for number in (values["requests"][-1]["eps_dd_so_far"], certificate.eps_dd_adaptive):
-            assert f"{number:.4g}" in text
+        assert f"{values['requests'][-1]['eps_dd_so_far']:.3g}" in text
+        assert f"{certificate.eps_dd_adaptive:.4g}" in text
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "shown"),
+    [
+        (2.74e-5, 3.1e-6, "2.7e-05 ± 3e-06"),
+        (0.00193, 0.0011, "0.0019 ± 0.001"),
+        (0.08147, 2.2e-5, "0.08147 ± 2e-05"),
+        (0.0, 0.0, "0 ± 0"),
+        (0.5, float("inf"), "0.5 ± inf"),
+    ],
+)
+def test_a_mean_has_the_digits_that_its_interval_leaves_it(mean, half, shown):
+    assert run._with_interval(mean, half) == shown
 
 
 # --- the numbers, against other ways to get them -------------------------------------------------
@@ -391,7 +405,7 @@ PEOPLE = "who,a,city,y\n" + "".join(
 )
 
 
-def test_people_with_several_rows_text_gaps_and_three_classes(tmp_path):
+def test_people_with_several_rows_text_gaps_and_three_classes(tmp_path, capsys):
     (tmp_path / "my.csv").write_text(PEOPLE)
     words = "--id who --fill-missing --loss one_vs_rest --seed 0 --delete-ids P1 P7"
     values, certificate, lines = ran(tmp_path, *words.split())
@@ -402,6 +416,9 @@ def test_people_with_several_rows_text_gaps_and_three_classes(tmp_path):
     assert (lines[2]["ids"], certificate.plan.edits_per_request) == ("P7 P7", 2)
     assert certificate.plan.problem.loss.lipschitz == pytest.approx(np.sqrt(3))
     assert any("2 rows" in text for text in values["warnings"])
+    for by_id, deleted in ((True, "P1"), (False, "2, 3")):
+        run.show(values, certificate, by_id=by_id)
+        assert re.search(rf"^1 +{deleted} ", capsys.readouterr().out, re.MULTILINE)
     # The saved model is the published one, and knows no record and no id.
     model = models.load(tmp_path / "out" / "model.npz")
     assert dd.Certificate.from_json(model.certificate) == certificate
