@@ -290,7 +290,7 @@ def _draw_costs(axes: Axes, config: Config, results: dict[str, np.ndarray]) -> N
     for share, colour in zip(config.shares, COLOURS, strict=False):
         for reference, dashes in zip(REFERENCES, (style.SOLID, style.DASHED), strict=True):
             passes = results[cost_name(share, reference)]
-            label = f"ε_dp/{share} remains, {reference}"
+            label = f"$\\varepsilon_{{dp}}$/{share} remains, {reference}"
             style.line(axes, batches, passes, label, colour, dashes, marker="o", ms=3.5)
     axes.set(xscale="log", yscale="log", xlabel="number of batches m")
     axes.set(ylabel="passes for one deletion", title=f"n = {N:,}, λ = {L2:g}")

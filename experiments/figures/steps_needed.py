@@ -279,7 +279,9 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     axes[3].axhline(1, color=style.ORANGE, linestyle=style.DASHED, linewidth=2)
     axes[3].text(config.kappas[0], 1.02, "paper and Langevin", va="bottom", color=style.ORANGE)
     axes[3].set(xscale="log", xlabel="condition number κ", ylim=(0, 1.12))
-    axes[3].set(ylabel="σ² over the paper's", title="noise for one release, each by its own bound")
+    axes[3].set(
+        ylabel=r"$\sigma^2$ over the paper's", title="noise for one release, each by its own bound"
+    )
     style.legend_of_all(figure, axes[0], columns=6)
     return figure
 
