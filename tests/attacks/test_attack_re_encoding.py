@@ -25,7 +25,7 @@ def small_data(name="small"):
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     label = np.where(np.arange(40) % 2, 1.0, -1.0)
     train = dd.Labelled(jnp.asarray(features, jnp.float32), jnp.asarray(label, jnp.float32))
-    return dd.data.Dataset(name, train, train, "none")
+    return dd.data.Dataset(name, train, train, "none", ("-1", "1"))
 
 
 @pytest.fixture(scope="module")

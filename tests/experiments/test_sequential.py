@@ -48,7 +48,7 @@ def misleading(n: int) -> dd.Labelled:
 
 
 SIDES = [1.0, -1.0] * 5
-DATA = Dataset("toy", misleading(24), sided(SIDES, SIDES), "none")
+DATA = Dataset("toy", misleading(24), sided(SIDES, SIDES), "none", ("-1", "1"))
 STREAM = Stream(dd.Problem(LOGISTIC, 0.1), 24, 2, 1.0, 1 / 24, 12)
 
 
