@@ -37,9 +37,9 @@ from experiments.page import Table
 CAPTION = (
     "What a request costs, with the accuracy after it, and what three adversaries learn about a "
     "deleted record. Systems that are accurate but not private show the record to an adaptive "
-    "requester, who copies it (data privacy is necessary, thm:dp_necessary); a secret state may "
-    "show it over many releases (unlearning is not deletion, thm:unlrn_vs_forget); a claim of "
-    "data-deletion must hold against all three. Systems as in the paper's table (tab:comparision)."
+    "requester, who copies it (the theorem that privacy is necessary); a secret state may show it "
+    "over many releases (the theorem that unlearning is not deletion); a claim of data-deletion "
+    "must hold against all three. Systems as in the paper's table of comparison."
 )
 MARKS = {BEYOND: "!", LEAKS: "*", LEAKS_MORE: "**"}
 AT_MAJORITY = "†"

@@ -30,10 +30,10 @@ from experiments.page import Table
 TITLE = "What samples prove: audited, exact, certified"
 CAPTION = (
     "Above: samples prove that the truth is at least the audited number, the certificate that it "
-    "is at most the certified one, so it lies on the bar. Where the law is exact the certificates "
-    "for privacy (thm:chourasia), deletion (thm:data_deletion_convex) and adaptive requests "
-    "(erratum E2) are attained, unless rows are recoded, and far below the paper's. Below, left: "
-    "the audited number climbs to the truth with more seeds. Right: curators that are broken on "
+    "is at most the certified one: on the bar. Where the law is exact the certificates "
+    "of the convex theorems for privacy and data-deletion, and for adaptive requests (erratum "
+    "E2), are attained, unless rows are recoded, and far below the paper's. Below, left: the "
+    "audited number climbs to the truth with more seeds. Right: curators that are broken on "
     "purpose are found."
 )
 NOTE = (

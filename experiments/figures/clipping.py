@@ -31,10 +31,10 @@ TITLE = "Clipping keeps convexity for GLMs only"
 CAPTION = (
     "Left: the mean clipped gradient along one axis. Convexity needs a slope of at least λ; a "
     "clipped GLM has it, and clipped losses that are not GLMs are flat there (erratum E1, against "
-    "lem:clipping_retains_convexity, that clipping retains convexity). Middle: nothing contracts "
-    "along that axis, and samples prove that a deleted record stays, far beyond the paper's "
-    "certificate; plan_convex refuses this problem, and the sum over steps of plan_composition "
-    "holds. Right: the GLM forgets as certified."
+    "the lemma that clipping retains convexity). Middle: nothing contracts along that axis, and "
+    "samples prove that a deleted record stays, far beyond the paper's certificate; plan_convex "
+    "refuses this problem, and the sum over steps of plan_composition holds. Right: the GLM "
+    "forgets as certified."
 )
 NOTE = (
     "Records with one stiff axis each, clipped at L = 1. Marks are lower bounds on the Rényi "

@@ -28,9 +28,9 @@ CAPTION = (
     "Left: the model is the median, recomputed at every request, so that unlearning is perfect. A "
     "requester that saw the first release copies it into random rows before its owner deletes it; "
     "the adversary then names the deleted record, except with a probability that halves with every "
-    "request (adaptive requests violate deletion, thm:adaptive_violation). Right: the same "
-    "requester against Noisy-GD stays within the certificate for one release seen (erratum E2), "
-    "and beyond the one for requests fixed in advance."
+    "request (the theorem that adaptive requests violate deletion). Right: the same requester "
+    "against Noisy-GD stays within the certificate for one release seen (erratum E2), and beyond "
+    "the one for requests fixed in advance."
 )
 NOTE = (
     "All intervals are exact and hold together with the stated confidence. Hollow triangles are "

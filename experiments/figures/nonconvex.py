@@ -563,7 +563,7 @@ def _draw_phase(axis: Axes, config: Config, results: dict[str, np.ndarray], phas
     axis.annotate(
         budget,
         (0, config.eps_dd),
-        (4, -12),
+        (4, 3 if phase == "learning" else -12),
         xycoords=axis.get_yaxis_transform(),
         textcoords="offset points",
         fontsize=9,

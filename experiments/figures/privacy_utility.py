@@ -31,11 +31,10 @@ from experiments.page import Table
 TITLE = "Privacy against utility"
 CAPTION = (
     "Left: mean excess risk after a stream of deletions against q d/(ε_dp n²), the order that "
-    "the paper states for it (thm:unlearning_accuracy_convex, part 3). The risk lies on one line "
-    "for every n, below the certified bound; the paper's is higher. Bars: the order below which "
-    "no (ε, δ)-DP algorithm stays (Bassily et al. 2014), its constant drawn as 1. Right: what "
-    "the privacy budget costs in held-out accuracy on digits, after learning and after "
-    "deletions."
+    "the paper states for it (convex accuracy theorem, part 3). The risk lies on one line for "
+    "every n, below the certified bound; the paper's is higher. Bars: the order below which no "
+    "(ε, δ)-DP algorithm stays (Bassily et al. 2014), its constant drawn as 1. Right: what the "
+    "privacy budget costs in held-out accuracy on digits, after learning and after deletions."
 )
 NOTE = (
     "The lower bound is (L²/λ) min{1, d/(ε²n²)}, at the ε that these runs have for δ = 1/n²; its "

@@ -34,9 +34,9 @@ CAPTION = (
     "Excess risk of every release on its own database, and held-out accuracy, along a thousand "
     "replacements of records. Neither a fixed requester nor an adaptive one, which sees every "
     "release and puts in the record that fits worst, drives the mean risk above the bounds of this "
-    "library and of the paper (risk after deletions, thm:unlearning_accuracy_convex, part 3). Both "
-    "stay at the level of retraining, with fewer steps. The adaptive requester lowers held-out "
-    "accuracy, because it changes the data."
+    "library and of the paper (convex accuracy theorem, part 3). Both stay at the level of "
+    "retraining, with fewer steps. The adaptive requester lowers held-out accuracy, because it "
+    "changes the data."
 )
 NOTE = (
     "Real digits, L2-regularised logistic regression. Lines are means over seeds, bands hold 90% "
@@ -279,7 +279,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     axes[2].set(title=PLANS["optimal"], ylabel="held-out accuracy")
     for panel in axes:
         panel.set_xlabel("edit requests served")
-        style.legend_below(panel)
+    style.legend_of_all(figure, axes[1], columns=5)  # the panel that shows all of them
     return figure
 
 

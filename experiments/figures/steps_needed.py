@@ -25,11 +25,11 @@ from experiments.page import Table
 TITLE = "Deletion steps and noise, by accountant"
 CAPTION = (
     "One run, five accountants: deletion steps over the condition number, the deletion budget and "
-    "the step size, all at the noise with which the paper's privacy theorem (thm:chourasia) "
-    "protects one release. The paper's deletion theorem (thm:data_deletion_convex), its unrelaxed "
-    "form and the optimal bound certify data-deletion; Langevin and PNSGD certify closeness to "
-    "retraining. The optimal bound needs the fewest steps and is the only one beyond the dotted "
-    "line. Lower right: the noise that each needs for one release."
+    "the step size, all at the noise with which the paper's convex privacy theorem "
+    "protects one release. The paper's convex data-deletion theorem, its unrelaxed form and the "
+    "optimal bound certify data-deletion; Langevin and PNSGD certify closeness to retraining. "
+    "The optimal bound needs the fewest steps and is the only one beyond the dotted line. Lower "
+    "right: the noise that each needs for one release."
 )
 NOTE = (
     "One request, η = 1/(2M) unless on the axis. For Langevin and PNSGD the published bounds are "

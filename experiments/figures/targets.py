@@ -86,14 +86,13 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     places = np.arange(len(names))
     bounds = np.isnan(results["cycles"])
     figure, (left, right) = style.panels(1, 2, height=3.8)
-    for shown, colour, label in (
-        (~bounds, style.BLUE, "compiler's cycles (estimate)"),
-        (bounds, style.ORANGE, "roofline bound (at most)"),
+    for shown, colour, marker, label in (
+        (~bounds, style.BLUE, "o", "compiler's cycles (estimate)"),
+        (bounds, style.ORANGE, "<", "roofline bound (at most)"),
     ):
         if shown.any():
             speeds = results["seeds per second"][shown]
-            hatch = "//" if colour == style.ORANGE else None
-            left.barh(places[shown], speeds, color=colour, alpha=0.6, hatch=hatch, label=label)
+            left.plot(speeds, places[shown], marker, color=colour, label=label, ms=8)
     left.set(xscale="log", xlabel="interactions per second, all devices", title="speed, estimated")
     cycles = results["step"][~bounds] * 1e6
     right.plot(cycles, places[~bounds], "|", ms=16, mew=3, color=style.BLACK, label="cycles")

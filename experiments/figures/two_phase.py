@@ -33,21 +33,21 @@ from experiments.page import Table
 TITLE = "Two phases: learning drives two runs apart, deletion brings them together"
 CAPTION = (
     "The Rényi divergence of two runs, step by step. While one record differs, through learning "
-    "and earlier requests, they drift apart (phase I of fig:convex_proof), up to the theorem's "
-    "R_∞; the exact law crosses the paper's diagram, which has a quarter of it (erratum E11). "
+    "and earlier requests, they drift apart (phase I), up to the theorem's "
+    "R_∞; the exact law crosses that of the paper's diagram, a quarter of it (erratum E11). "
     "Once the record is deleted they forget (phase II). Dots: exact laws, below all bounds; the "
     "linear loss attains the optimal one. Carets: what samples prove. Squares: the deletion "
     "steps that each bound needs."
 )
 NOTE = (
-    "Privacy: thm:chourasia, with R_∞ = 4qL²/(λσ²n²); deletion: thm:data_deletion_convex. Ridge, "
-    "whose data add curvature, forgets faster than any bound can assume. Both losses have the λ, "
-    "β and L = 1 of one certificate and start at the model 0, with η = 1/(2M) and the noise with "
-    "which the paper's theorem makes a release (q, ε_dp)-Rényi DP. Ridge replaces only a label, "
-    "so its bounds are about labels. The worlds differ along the first coordinate alone, which "
-    "is therefore the best score of any test. Carets are lower bounds that hold all together "
-    "with the stated confidence; bars end at an estimate (a Gaussian fit) without any "
-    "confidence, which is too high where little is left."
+    "R_∞ = 4qL²/(λσ²n²) is that of the convex privacy theorem. Ridge, whose data add curvature, "
+    "forgets faster than any bound can assume. Both losses have the λ, β and L = 1 of one "
+    "certificate and start at the model 0, with η = 1/(2M) and the noise with which the paper's "
+    "theorem makes a release (q, ε_dp)-Rényi DP. Ridge replaces only a label, so its bounds are "
+    "about labels. The worlds differ along the first coordinate alone, which is therefore the "
+    "best score of any test. Carets are lower bounds that hold all together with the stated "
+    "confidence; bars end at an estimate (a Gaussian fit) without any confidence, which is too "
+    "high where little is left."
 )
 
 DIM, ROW, CHUNK = 2, 0, 10_000

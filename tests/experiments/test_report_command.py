@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,10 @@ def test_figures_are_listed_and_keep_the_contract(capsys):
         assert module.TITLE
         assert 0 < len(module.CAPTION.split()) <= 80
         assert module.NOTE
+        # Theorems have names; the paper's labels mean nothing to a reader.
+        assert not re.search(
+            r"\b(thm|lem|dfn|def|rem|eqn|tab|fig|sec):\w", module.CAPTION + module.NOTE
+        )
         for function in ("compute", "plot", "tables"):
             assert callable(getattr(module, function))
 
