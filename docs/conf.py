@@ -18,9 +18,11 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 # The page of every attack is reached from the list of attacks; the tests look for all others.
 suppress_warnings = ["toc.not_included"]
-exclude_patterns = ["_templates", "notebooks/*.py"]
+exclude_patterns = ["_static", "_templates", "notebooks/*.py"]
 templates_path = ["_templates"]
 html_theme = "alabaster"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "description": "Certified data deletion in JAX",
     "fixed_sidebar": True,
