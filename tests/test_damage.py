@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from problems import soak
 
-from dd_jax import cli, files, sealed
+from dd_jax import cli, files, memory, sealed
 from dd_jax.cli import compile_cache, verifying
 from dd_jax.data import fetch
 from dd_jax.errors import MissingData
@@ -177,6 +177,21 @@ def test_what_lies_elsewhere_is_searched_or_named(tmp_path, capsys):
     assert cli.main(check) == 2
     said = json.loads(capsys.readouterr().out)
     assert [one["file"] for one in said["record"]["found"]] == ["copy.csv"]
+
+
+def test_what_is_larger_than_memory_is_named(tmp_path, monkeypatch, capsys):
+    """And the other files are looked at."""
+    (tmp_path / "rows.csv").write_text("a,b\n1.23456789,2.3456789\n0.34567891,4.5678912\n")
+    folder = tmp_path / "results"
+    files.place_together(folder, "run", RUN)
+    (folder / "large").write_bytes(bytes(20_000))
+    monkeypatch.setattr(memory, "available", lambda: 20_000)
+    check = ["check", str(folder), "--record", str(tmp_path / "rows.csv"), "--json"]
+    assert cli.main(check) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert said["whole"] == {"files written together": len(RUN)}
+    assert [one["file"] for one in said["damaged"]] == ["large"]
+    assert [one["file"] for one in said["record"]["unread"]] == ["large"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to the administrator")

@@ -64,12 +64,13 @@ def main(config: Config) -> int:
 
 
 def _search(folder: Path, record: Path) -> dict[str, Any]:
+    from dd_jax import files
     from dd_jax.cli import scanning, verifying
 
     rows = scanning.read_rows(record)
     control = scanning.scan_control(rows)
     prepared = scanning.Rows(rows)
-    found, unread, files = [], [], 0
+    found, unread, searched = [], [], 0
     for place, below, names in sorted(os.walk(folder)):
         for name in sorted(below):
             reason = verifying.not_entered(Path(place, name), folder)
@@ -81,9 +82,9 @@ def _search(folder: Path, record: Path) -> dict[str, Any]:
             seen_elsewhere = path.is_symlink() and verifying.leads_inside(path, folder)
             if seen_elsewhere or not path.is_file() or path.samefile(record):
                 continue
-            files += 1
+            searched += 1
             try:
-                hits = prepared.hits(path.read_bytes())
+                hits = prepared.hits(files.read(path))
             except (OSError, scanning.Unreadable) as error:
                 unread.append({"file": str(path.relative_to(folder)), "reason": str(error)})
                 continue
@@ -98,7 +99,7 @@ def _search(folder: Path, record: Path) -> dict[str, Any]:
     return {
         "rows": len(rows),
         "control": control,
-        "files": files,
+        "files": searched,
         "found": found,
         "unread": unread,
     }

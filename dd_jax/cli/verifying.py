@@ -213,7 +213,7 @@ def _is_of_group(leads_to: Path) -> bool:
 def _content(path: Path) -> bytes | None:
     """The bytes of a plain file; None where there is none that can be read."""
     try:
-        return path.read_bytes() if path.is_file() else None
+        return files.read(path) if path.is_file() else None
     except OSError:
         return None
 
