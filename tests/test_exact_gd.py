@@ -305,6 +305,12 @@ def test_rounding_costs_one_percent_of_each_budget():
         assert again.is_genuine(problem)
 
 
+def test_features_keep_their_bits_whatever_their_unit():
+    for norm in (1e-6, 1.0, 1e4):
+        _, plan = planned(dd.losses.logistic(feature_norm=norm), l2=0.05 * norm**2)
+        assert norm * 2.0 ** lattice.of(plan).feature_bits >= 2**16
+
+
 def test_numbers_are_those_of_the_counted_schedule():
     """The certificate adds a floor to the number of real numbers: never below the pooled bound."""
     _, plan = planned(dd.losses.logistic(), n=500)

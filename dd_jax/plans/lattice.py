@@ -4,8 +4,9 @@ All sums and products of the program are of whole numbers below 2⁵³ (as float
 and so are exact in any order. Four roundings are left, each bounded in `gradient_error`:
 
     state     θ = ΔI, I whole, |I| ≤ 2^w by a clamp (the public box)
-    records   features times 2^p, cut off towards 0: a map of each record by itself, which moves no
-              feature out of its ball, so that it costs accuracy and no privacy
+    records   features times 2^p, cut off towards 0, and labels to multiples of 2^-F: a map of each
+              record by itself, which moves no feature out of its ball, so that it costs accuracy
+              and no privacy
     scores    ⟨a, θ⟩ = Δ2^-p Σ a_j I_j, an exact sum; then rounded to multiples of 2^-F       (1)
     slopes    whole multiples of 2^-G, the nearest to the slope at the rounded score          (2)
     gradient  Σ slope · a, an exact sum
@@ -24,7 +25,8 @@ from dd_jax.guarantees import lattice
 from dd_jax.plans import arithmetic, conditions
 
 # Whole numbers are exact as float64 below 2⁵³. Fewer bits of features or slopes than these would
-# change the problem, and more than these are of no use.
+# change the problem, and more than these are of no use. Those of features are counted from the
+# largest feature that a record may have, so that a unit of length does not matter.
 _WHOLE = 53
 FEATURE_BITS, SLOPE_BITS, SCORE_BITS, STEP_BITS = (8, 16), (12, 30), (16, 32), (12, 40)
 NOISE_BITS = (8, 26)
@@ -92,8 +94,11 @@ def of(plan) -> Lattice:
     box_bits = math.ceil(math.log2(_reach(plan, shape) / spacing))
     rows = math.ceil(plan.n / plan.batches)
     across = math.log2(shape.radius * math.sqrt(plan.dim)) + _ROOM
-    feature_bits = _bits("features", FEATURE_BITS, _WHOLE - box_bits - max(across, 0.0))
-    summed = math.log2(rows * max(shape.radius, 1.0) * max(shape.slope, 1.0)) + _ROOM
+    size = math.floor(math.log2(shape.radius))
+    # Large features are at least whole, so that the constant 1 of an intercept is not cut off.
+    limits = (max(FEATURE_BITS[0], size), max(FEATURE_BITS[1], size))
+    feature_bits = _bits("features", limits, _WHOLE - box_bits - across + size) - size
+    summed = math.log2(rows * shape.radius * max(shape.slope, 1.0)) + _ROOM
     slope_bits = _bits("slopes", SLOPE_BITS, _WHOLE - feature_bits - summed)
     largest = across + box_bits + math.log2(spacing)  # log of a bound on |⟨a, θ⟩|
     score_bits = _bits("scores", SCORE_BITS, 60 - max(largest, 1.0))
@@ -167,7 +172,8 @@ def gradient_error(plan, numbers: Lattice) -> float:
     of slopes times features is at most n 2^G s · 2^p R (`of`).
 
     The slope that is meant is that of the loss, for the logistic one interpolated between multiples
-    of 2⁻⁸: a convex loss with the same L and β (`losses.exact_slopes`).
+    of 2⁻⁸ and for the Huber one with δ cut to F bits: convex losses whose L and β are no larger
+    (`losses.exact_slopes`).
     """
     shape, eta, root = numbers.shape, plan.step_size, math.sqrt(plan.dim)
     steepest = conditions.risk_lipschitz(plan.problem, plan.protects)
