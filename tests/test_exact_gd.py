@@ -326,6 +326,17 @@ def test_numbers_are_those_of_the_counted_schedule():
     assert found.eps_dd_request >= pool.mu_squared * (1 - 1e-12) > 1.05 * uncounted.mu_squared
 
 
+def test_rounding_is_counted_in_every_number():
+    _, plan = planned(dd.losses.logistic(), n=500)
+    plan = replace(plan, lattice_bits=10)
+    ideal = replace(plan, arithmetic="fast", lattice_bits=None)
+    found, less = (p.certificate(request=3, adaptivity=2) for p in (plan, ideal))
+    for name in (each for each in vars(found) if each.startswith(("eps_", "risk_bound"))):
+        known = getattr(less, name)
+        assert known is None or getattr(found, name) > 1.001 * known, name
+    assert found.advantage_bound > less.advantage_bound
+
+
 @pytest.mark.parametrize(
     ("loss", "how"),
     [

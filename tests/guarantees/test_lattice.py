@@ -23,7 +23,7 @@ class Case:
         self.gap = float(self.deviation * np.exp(rng.uniform(-4, -0.5)))
         self.shift = self.gap * direction / np.linalg.norm(direction)
         self.drift = rng.uniform(-3, 3, size=(self.steps, self.dim))
-        self.error = float(rng.choice([0.0, 0.3]))
+        self.error = float(rng.choice([0.0, 0.3, 3.0]))
         self.words = rng.integers(1, 2**31, size=(2, self.dim))
 
     def law(self, world, coordinate, **how):
@@ -74,6 +74,10 @@ def test_the_floor_and_the_sum_bound_are_the_pooled_bound_and_above_it():
         assert floor**2 == pytest.approx(alone.mu_squared, rel=1e-9)
         assert floor <= lattice.floor(gap, case.deviation, step, l2)
         assert lattice.counted(case.order, case.bound(0.0), floor) >= case.bound(gap) * (1 - 1e-9)
+
+
+def test_the_gap_is_that_of_the_proof():
+    assert lattice.rounding_gap(0.5, 4, 0.1, 3.0) == pytest.approx(2 * 0.5 * 2 + 2 * 0.1 * 3)
 
 
 def test_without_rounding_nothing_is_added():
