@@ -1,6 +1,8 @@
 """`dd-jax curate` as an operator uses it, from a file to a receipt that is verified."""
 
 import json
+import re
+from pathlib import Path
 
 from dd_jax import cli, sealed
 
@@ -63,3 +65,19 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     assert run(capsys, "status", store)[1]["runs"] == 3
     assert cli.main(["curate", "status", str(store)]) == 0
     assert "learning again" in capsys.readouterr().out
+
+
+def test_the_commands_of_the_guide_lead_to_a_verified_receipt(tmp_path, capsys, monkeypatch):
+    guide = (Path(__file__).parents[2] / "docs" / "curator.md").read_text()
+    commands = re.findall(r"^    dd-jax (curate .*)$", guide, re.MULTILINE)
+    declared = re.search(r"`ranges.json` .*`(\{.*\})`", guide)
+    assert declared
+    assert len(commands) == 4
+    rows = (f"C{i},{18 + i * 7 % 72},{i * 13 % 40},{i % 2}\n" for i in range(80))
+    (tmp_path / "my.csv").write_text("customer,age,visits,bought\n" + "".join(rows))
+    (tmp_path / "ranges.json").write_text(declared[1])
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert cli.main(command.split()) == 0, command
+    assert "made again" in capsys.readouterr().out
+    assert Path("receipts/receipt-1.txt").exists()
