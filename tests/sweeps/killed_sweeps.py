@@ -6,6 +6,7 @@ JAX is imported once, and every life of the sweep is a fork taken before it has 
 """
 
 import json
+import math
 import os
 import random
 import select
@@ -22,6 +23,8 @@ from dd_jax.sweeps import store
 
 LIVES = int(sys.argv[2])
 SEEDS = 6 * LIVES
+# Chunks after which a life waits to be killed, so that work is left for the last one.
+MOST = 5
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def work(folder: Path, tick) -> None:
     sweeps.run(stream, draw, jax.random.key(1), SEEDS, settings, traced=fields, progress=tick)
 
 
-def live(folder: Path, *, dies_in: str | None = None) -> tuple[int, int]:
+def live(folder: Path, *, most: float = math.inf, dies_in: str | None = None) -> tuple[int, int]:
     """A fork that works and reports its own chunks through a pipe: its number and the pipe."""
     hears, tells = os.pipe()
     process = os.fork()
@@ -56,6 +59,8 @@ def live(folder: Path, *, dies_in: str | None = None) -> tuple[int, int]:
         del total
         if done > 3 * found:
             os.write(tells, b".")
+        if done >= 3 * (found + most):
+            signal.pause()
 
     if dies_in is not None:
         die_in(dies_in)
@@ -90,7 +95,7 @@ def chunks_in(folder: Path) -> int:
 def kill(folder: Path, life: int, chance: random.Random, start_up: float) -> None:
     """End one life: inside a write, while it starts, or at a moment among its next chunks."""
     places = {0: "before the rename", 1: "after the rename"}
-    process, pipe = live(folder, dies_in=places.get(life))
+    process, pipe = live(folder, most=MOST, dies_in=places.get(life))
     if 2 <= life < 4:
         select.select([pipe], [], [], chance.uniform(0, start_up))
     elif life >= 4:
