@@ -117,6 +117,7 @@ def test_killed_writers_leave_the_old_group_or_the_new_one(tmp_path):
         before = set(tmp_path.glob(wanted))
         process = writer("group", tmp_path, life, 1_000_000)
         while set(tmp_path.glob(wanted)) <= before:
+            assert process.poll() is None
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.01))
         kill(process)
