@@ -305,6 +305,35 @@ def test_rounding_costs_one_percent_of_each_budget():
         assert again.is_genuine(problem)
 
 
+@pytest.mark.parametrize(
+    ("loss", "how"),
+    [
+        (dd.losses.logistic(), {"batches": 7}),
+        (dd.losses.logistic(feature_norm=3.0, intercept=True), {"dim": 2000}),
+        (dd.losses.smoothed_hinge(smoothing=0.1), {}),
+        (dd.losses.huber(threshold=3.0, feature_norm=0.5), {}),
+        (dd.losses.linear(), {"dim": 300}),
+    ],
+)
+def test_no_number_is_larger_than_the_proof_says(loss, how):
+    problem, plan = planned(loss, **{"n": 10**5, "dim": 30} | how)
+    at, eta = lattice.of(plan), plan.step_size
+    radius, slope = at.shape.radius, at.shape.slope
+    rows, record = math.ceil(plan.n / plan.batches), at.shape.radius * 2.0**at.feature_bits
+    reach = math.sqrt(plan.dim) * 2.0**at.box_bits  # of a model, in Δ
+    assert record * reach < 2**53
+    assert rows * 2.0**at.slope_bits * slope * record < 2**53
+    assert radius * reach * at.spacing * 2.0**at.score_bits < 2**61
+    push = eta * radius * slope / at.spacing
+    assert (2.0**at.box_bits + push) * 2.0**at.step_bits < 2**62
+    # The noise is that of the certificate, the start no wider, and the box holds the optimum.
+    noise = 2.0**at.noise_bits * at.spacing / math.sqrt(2 * math.log(2))
+    assert noise == pytest.approx(math.sqrt(2 * eta * plan.noise_variance), rel=1e-12)
+    wide = noise * 2.0 ** (at.start_bits - at.noise_bits)
+    assert wide**2 <= plan.init_variance * (1 + 1e-9)
+    assert at.box > min(radius * slope / problem.l2, math.sqrt(2 * at.shape.fall / problem.l2))
+
+
 def test_features_keep_their_bits_whatever_their_unit():
     for norm in (1e-6, 1.0, 1e4):
         _, plan = planned(dd.losses.logistic(feature_norm=norm), l2=0.05 * norm**2)
