@@ -113,7 +113,9 @@ def worst_records(name, loss, database):
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_is_within_the_stated_error_of_rational_arithmetic(name):
     loss, database = CASES[name]
-    problem, plan = planned(loss)
+    # Two batches of 11 and 12 rows, or all.
+    batches = 2 if name == "smoothed-hinge" else 1
+    problem, plan = planned(loss, batches=batches)
     numbers = lattice.of(plan)
     rng, error = np.random.default_rng(0), 0.0
     records = worst_records(name, loss, database)
@@ -122,11 +124,12 @@ def test_a_step_is_within_the_stated_error_of_rational_arithmetic(name):
         centre = exact_gd.centre_of(problem, records, plan)
         descend = jax.jit(lambda *at: (fine(*at), centre(*at)))
     a, y = cut_records(loss, numbers, records)
-    for size in (1.0, 0.02, 1e-4)[: soak(2, 3)]:
-        box = 2**numbers.box_bits
+    for k, size in enumerate((1.0, 0.02, 1e-4)[: soak(2, 3)]):
+        box, batch = 2**numbers.box_bits, k % batches
+        first, stop = (schedules.first_row(N, batches, batch + more) for more in (0, 1))
         state = rng.integers(-int(box * size), int(box * size), DIM)
         with jax.enable_x64(True):
-            found, ends = map(np.asarray, descend(jnp.asarray(state), jnp.int32(0)))
+            found, ends = map(np.asarray, descend(jnp.asarray(state), jnp.int32(batch)))
         unit = 2**numbers.step_bits
         # Rounding is to the nearest point; towards zero it would be off by up to twice as much.
         assert np.all(np.abs(ends * unit - found) <= unit // 2)
@@ -134,13 +137,13 @@ def test_a_step_is_within_the_stated_error_of_rational_arithmetic(name):
         spacing, eta = Fraction(numbers.spacing), Fraction(plan.step_size)
         theta = [int(i) * spacing for i in state]
         total = [Fraction(0)] * DIM
-        for row, label in zip(a, y, strict=True):
+        for row, label in zip(a[first:stop], y[first:stop], strict=True):
             t = sum(p * q for p, q in zip(row, theta, strict=True))
             slope = slope_meant(name.split("-intercept")[0], t, label)
             total = [s + slope * p for s, p in zip(total, row, strict=True)]
         l2 = Fraction(problem.l2)
         for j in range(DIM):
-            exact = theta[j] - eta * (total[j] / N + l2 * theta[j])
+            exact = theta[j] - eta * (total[j] / (stop - first) + l2 * theta[j])
             off = int(found[j]) * spacing / 2**numbers.step_bits - exact
             error = max(error, abs(float(off)))
     assert error <= plan.step_size * numbers.gradient_error
@@ -159,6 +162,42 @@ def cut_records(loss, numbers, records):
     rows = [[Fraction(int(x), 2**numbers.feature_bits) for x in row] for row in whole]
     unit = 2**numbers.score_bits
     return rows, [Fraction(round(float(y) * unit), unit) for y in label]
+
+
+def test_a_step_is_the_centre_and_noise_clamped_to_the_box():
+    loss, database = CASES["logistic"]
+    problem, plan = planned(loss, batches=2)
+    box, ends, centres = 2 ** lattice.of(plan).box_bits, [], []
+    state = np.array([3 * box // 2, box // 5, -box // 7])
+    words = jnp.asarray(state.view(np.uint32).reshape(DIM, 2))
+    fixed = jax.random.key(0), words, database, problem, plan
+    run = jax.jit(lambda batch: exact_gd.run(*fixed, num_steps=1, first_batch=batch))
+    for batch in (0, 1):
+        end = np.ascontiguousarray(np.asarray(run(batch)))
+        ends.append(end.view(np.int64)[:, 0])
+        with jax.enable_x64(True):
+            centre = exact_gd.centre_of(problem, database, plan)
+            centres.append(np.asarray(centre(jnp.asarray(state), jnp.int32(batch))))
+    noise = [end[1:] - centre[1:] for end, centre in zip(ends, centres, strict=True)]
+    assert ends[0][0] == ends[1][0] == box < centres[0][0]
+    assert np.array_equal(*noise)
+    assert np.all(noise[0] != 0)
+    assert not np.array_equal(*centres)
+
+
+def test_a_record_outside_the_ball_adds_nothing():
+    loss, database = CASES["logistic"]
+    problem, plan = planned(loss)
+    state = jnp.arange(DIM, dtype=jnp.int32) * 1000
+
+    def descended(row):
+        rows = database._replace(features=database.features.at[4].set(row))
+        with jax.enable_x64(True):
+            descend = exact_gd.descent_of(problem, rows, plan)
+            return np.asarray(descend(state.astype(jnp.int64), jnp.int32(0)))
+
+    assert np.array_equal(descended(0.7), descended(0.0))
+    assert not np.array_equal(descended(0.5), descended(0.0))
 
 
 # --- whole runs -----------------------------------------------------------------------------------
