@@ -280,7 +280,7 @@ def test_the_bits_do_not_depend_on_how_many_devices_share_the_rows():
 def test_the_program_has_the_law_of_the_oracle():
     """The linear loss in one dimension, on a lattice so coarse that a step is few points."""
     records = jnp.asarray(np.linspace(-1, 1, N)[:, None] ** 3 * 0.9 + 0.05, jnp.float32)
-    problem, plan = planned(dd.losses.linear(), dim=1, l2=0.5)
+    problem, plan = planned(dd.losses.linear(), dim=1, l2=0.5, step_size=1.0)  # c = 1/2
     plan = replace(plan, lattice_bits=8, init_variance=0.0, learn_steps=3)
     numbers = lattice.of(plan)
     cut = np.trunc(np.asarray(records, float) * 2.0**numbers.feature_bits) / 2**numbers.feature_bits
