@@ -102,7 +102,8 @@ def rows_judged(plan: Plan, stays: Iterable[Iterable[int]]) -> int:
     many of them as were in its batch, and rows of two batches are judged jointly, as several are.
 
     Args:
-        stays: the rows of the owner, each time that they were deleted.
+        stays: the rows of the owner that each receipt is about; those of a deletion are all that
+            were there since the one before it.
     """
     most: collections.Counter[int] = collections.Counter()
     for places in stays:

@@ -196,7 +196,8 @@ class Store:
                 ) from None
             if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
                 raise  # an error of this program
-            raise self.damaged(said) from None
+            # Of text that is none SQLite shows the bytes, over many lines.
+            raise self.damaged(said.partition(" with text ")[0]) from None
 
     def damaged(self, why: str) -> InputError:
         """The error that refuses the store."""

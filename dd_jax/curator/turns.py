@@ -266,12 +266,9 @@ class Turn:
             self.put_owner(owner._replace(waiting=None))
 
     def _earlier(self, owner: Owner) -> list[list[int]]:
-        """The rows of an owner, each time that they were deleted before."""
-        return [
-            json.loads(row[4])
-            for row in self.store.rows("receipts", "owner = ?", owner.number)
-            if self.store.rows("runs", "number = ?", row[3])[0][1] == "delete"
-        ]
+        """The rows of an owner that earlier receipts are about."""
+        found = self.store.rows("receipts", "owner = ?", owner.number)
+        return [json.loads(row[4]) for row in found]
 
     def _issue(self, owner: Owner, places: list[int], run: Run, of_run: _OfRun) -> None:
         request = self.number if owner.waiting is None else owner.waiting

@@ -60,11 +60,8 @@ def wrong_receipts(curator: Any, kept: State) -> tuple[list[str], list[int]]:
     judged = {}
     for row in rows:
         of_run.setdefault(row[3], []).append(row)
-        now = json.loads(row[4])
-        before = stays.setdefault(row[2], [])
-        judged[row[0]] = rows_judged(curator.plan, (*before, now))
-        if known[row[3]].kind == "delete":
-            before.append(now)
+        stays.setdefault(row[2], []).append(json.loads(row[4]))
+        judged[row[0]] = rows_judged(curator.plan, stays[row[2]])
     published = [run.number for run in known if run.published]
     head = curator.store_name
     for number, request, owner, run, places, since, text in rows:

@@ -66,8 +66,10 @@ def test_damage_is_refused_and_never_served(tmp_path, used):
     chance, damaged = random.Random(0), tmp_path / "damaged.store"
     with dd.curator.open(used) as curator:
         rows = {name: curator._store.rows(name) for name in ("state", "records", "receipts")}
-    # Model, a record, a receipt: what they hold must not change without being noticed.
+        settings = curator._store.settings()
+    # Model, a record, a receipt, the plan: what they hold must not change without being noticed.
     held = [rows["state"][0][1], rows["records"][-3][2], rows["receipts"][1][-1].encode()[:99]]
+    held.append(settings["plan"].encode()[:99])
 
     def flipped(place):
         content = bytearray(whole)
@@ -84,6 +86,8 @@ def test_damage_is_refused_and_never_served(tmp_path, used):
         assert contents(damaged) == before
         return False
 
+    no_text = whole.index(held[-1])
+    assert is_refused(whole[:no_text] + b"\xff" + whole[no_text + 1 :])
     refused = [is_refused(flipped(chance.randrange(len(whole)))) for _ in range(soak(12, 200))]
     assert any(refused)
     for _ in range(soak(2, 30)):
