@@ -237,6 +237,23 @@ def test_no_trace_of_deleted_rows_in_any_file(tmp_path):
     assert found(file for file in tmp_path.iterdir()) == []
 
 
+def test_records_that_need_pages_of_their_own_leave_nothing_in_them(tmp_path):
+    """Short ones are overwritten in place; of long ones the pages of the old contents are freed."""
+    rng, path = np.random.default_rng(0), tmp_path / "wide.store"
+    rows = [(k, k, rng.normal(size=3000).astype(np.float32).tobytes(), b"") for k in range(60)]
+    stores.create(path, {"records": rows})
+    store = stores.connect(path, 1.0)
+    for erased in (False, True):
+        if erased:
+            with store.transaction():
+                for place, _, features, label in rows:
+                    store.put("records", (place, None, bytes(len(features)), label))
+            store.close()
+        content = path.read_bytes()
+        found = [row[2][:12] in content or row[2][-12:] in content for row in rows]
+        assert found == [not erased] * len(rows)
+
+
 LIFE = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
