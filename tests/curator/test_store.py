@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import random
-import re
 import signal
 import sqlite3
 import subprocess
@@ -23,6 +22,7 @@ from dd_jax.cli import verifying
 from dd_jax.curator import receipts, verification
 from dd_jax.curator import store as stores
 from dd_jax.curator.receipts import Facts, Run, certificate_of, compose, rows_judged
+from dd_jax.data import models
 from dd_jax.errors import InputError
 from dd_jax.oracles import linear
 
@@ -255,15 +255,27 @@ def test_records_that_need_pages_of_their_own_leave_nothing_in_them(tmp_path):
 
 
 LIFE = """
-import os, sys
+import sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-import jax
+from curator_histories import table
 import dd_jax as dd
-with dd.curator.open(sys.argv[1]) as curator:
+from dd_jax import files
+from dd_jax.curator import store as stores
+path = Path(sys.argv[1])
+with dd.curator.open(path) as curator:
     print("open", flush=True)
     for name in sys.argv[3:]:
-        curator.delete([name], request=f"request {name}", now=True)
-        print(name, flush=True)
+        curator.delete([name], request=f"delete {name}", now=True)
+        print(f"delete {name}", flush=True)
+        row = table(curator, path.parent, (f"new {name}", 33, 44, "Bern", "yes"))
+        curator.add(row, request=f"add {name}")
+        print(f"add {name}", flush=True)
+        files.place(path.parent / "model.npz", curator.model().pack())
+        print(f"export {name}", flush=True)
+        rows = {name: curator._store.rows(name) for name in stores.TABLES}
+        stores.create(path.parent / f"{name}.store", rows)
+        print(f"init {name}", flush=True)
 """
 
 
@@ -273,30 +285,37 @@ def test_a_kill_at_any_moment_leaves_whole_requests(tmp_path):
     names, _ = people()
     chance, kills = random.Random(1), soak(2, 1000)
     folder = str(Path(__file__).parent)
-    names, acknowledged = names[-24:], []
+    names, served = names[-24:], []
     path = store_in(tmp_path)
     for _ in range(kills):
-        left = [name for name in names if name not in acknowledged]
+        left = [name for name in names if f"delete {name}" not in served]
         if len(left) < 4:
-            path, acknowledged, left = store_in(tmp_path), [], names
+            path, served, left = store_in(tmp_path), [], names
         command = [sys.executable, "-c", LIFE, str(path), folder, *left]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as life:
             assert life.stdout.readline() == "open\n"
-            for _ in range(chance.randrange(3)):
-                acknowledged.append(life.stdout.readline().strip())
+            said = [life.stdout.readline() for _ in range(chance.randrange(6))]
             time.sleep(chance.random() * 0.3)
             os.kill(life.pid, signal.SIGKILL)
-            acknowledged += life.stdout.read().split()
+            said = "".join([*said, life.stdout.read()]).splitlines()
+        acknowledged = served + [name for name in said if name[:3] in ("del", "add")]
         with dd.curator.open(path) as curator:
             assert curator.verify().problems == ()
-            receipts = curator.receipts()
-            served = [r.values["request"]["name"] for r in receipts]
-            assert len(set(served)) == len(served)
-            assert {f"request {name}" for name in acknowledged} <= set(served)
-            assert len(served) <= len(acknowledged) + 1
-            state = curator.status()
-            assert state["requests"] == state["receipts"] == state["runs"] == len(served)
-            acknowledged = [re.sub("request ", "", name) for name in served]
+            receipts, status = curator.receipts(), curator.status()
+        served = [r.values["request"]["name"] for r in receipts]
+        assert len(set(served)) == len(served)
+        assert served[: len(acknowledged)] == acknowledged
+        assert len(served) <= len(acknowledged) + 1
+        assert status["requests"] == status["receipts"] == status["runs"] == len(served)
+        if (tmp_path / "model.npz").exists():
+            models.load(tmp_path / "model.npz")
+        assert (tmp_path / "model.npz").exists() or not any("export" in name for name in said)
+        made = {f"init {file.stem}" for file in tmp_path.glob("P*.store")}
+        assert {name for name in said if "init" in name} <= made
+        for file in tmp_path.glob("P*.store"):
+            with dd.curator.open(file) as other:
+                assert other.verify().problems == ()
+            file.unlink()
 
 
 def exact(plan, since, observed, request):
