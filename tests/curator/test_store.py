@@ -140,6 +140,15 @@ def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
         assert any("not empty" in text for text in curator.verify().problems)
         with curator._store.transaction():
             curator._store.put("records", null)
+        # The end of the chain is in the state: the last receipt cannot be left out or exchanged.
+        (state,) = curator._store.rows("state")
+        with curator._store.transaction():
+            curator._store.put("state", (*state[:-1], "another head"))
+        curator._kept = None
+        assert any("last receipt" in text for text in curator.verify().problems)
+        with curator._store.transaction():
+            curator._store.put("state", state)
+        curator._kept = None
         # Somebody who was deleted is not present, whatever the table of owners says.
         number = curator.receipts()[0].values["receipt"]
         ((*_, owner, _, _, _, _),) = curator._store.rows("receipts", "number = ?", number)
