@@ -123,7 +123,13 @@ def test_the_clock_of_an_owner_runs_from_the_first_insertion_on(curator, tmp_pat
     assert curator.verify().problems == ()
     with pytest.raises(InputError, match="replace"):
         curator.replace(table(curator, tmp_path, (who, 51, 49, "Rome", "yes")))
-    assert curator.delete([other], now=True).receipts
+    # The number of a run counts from the first insertion of any of its owners.
+    curator.add(table(curator, tmp_path, ("N2", 33, 44, "Bern", "yes")))
+    both = curator.delete(["N2", other], now=True).receipts
+    request = both[0].values["run"]["number"]
+    whole = {"request": request, "observed": tuple(range(request)), "records": 2}
+    of_run = curator.plan.certificate(**whole).eps_dd_records
+    assert [r.values["bound"]["eps_dd_of_run"] for r in both] == [of_run] * 2
 
 
 def test_an_owner_who_had_more_rows_before_is_judged_with_all_of_them(curator, tmp_path):
