@@ -54,7 +54,7 @@ DD_JAX = Program(
     "dd_jax.cli",
     COMMANDS,
     {"sweep": "complete chunks are kept, and the same command goes on from them"},
-    {name: f"python -m experiments {name}" for name in ("bench", "compare", "report")},
+    {name: f"python -m experiments {name}" for name in ("bench", "compare", "embed", "report")},
 )
 
 
