@@ -465,7 +465,7 @@ def test_the_guides_numbers_are_those_of_its_command():
         *(f"{gradients:,}" for gradients in (plan.delete_gradients, plan.learn_gradients)),
         *(f"({steps} steps)" for steps in (plan.delete_steps, plan.learn_steps)),
         f"{plan.learn_steps / plan.delete_steps:.3g}×",
-        *(f"  {bound:.4g}" for bound in promised),
+        *(f"  {bound:.3g}" for bound in promised),
     ):
         assert number in GUIDE
 
