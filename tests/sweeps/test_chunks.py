@@ -272,6 +272,12 @@ def test_what_is_no_manifest_is_found_and_written_again(text, tmp_path):
     assert store.verify(tmp_path) == []
 
 
+def test_the_manifest_of_another_folder_is_named(tmp_path):
+    paths = [Folder.open(tmp_path, "x", {"chunk": 1, "n": n}).path for n in (1, 2)]
+    shutil.copy(paths[1] / store.MANIFEST, paths[0])
+    assert store.verify(tmp_path) == [f"{paths[0].name}/{store.MANIFEST}"]
+
+
 def test_a_revision_informs_and_does_not_part_streams(unbroken, tmp_path, monkeypatch):
     shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(store, "revision", lambda: "0" * 40)
