@@ -98,24 +98,25 @@ def test_damage_is_refused_and_never_served(tmp_path, used):
         assert is_refused(whole[: chance.randrange(len(whole))])
 
 
-def test_check_names_a_damaged_store_and_one_in_the_middle_of_a_request(tmp_path, used):
+def test_check_names_a_damaged_store_and_one_in_the_middle_of_a_request(tmp_path):
     """Without opening it, which would end the request."""
-    whole = used.read_bytes()
-    with dd.curator.open(used) as curator:
+    path = store_in(tmp_path)
+    whole = path.read_bytes()
+    with dd.curator.open(path) as curator:
         record = curator._store.rows("records")[-3][2]
     place = whole.index(record)
     flipped = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
     for content in (flipped, whole[:-4096], whole[:68] + bytes(4) + whole[72:], b"X" + whole[1:]):
-        used.write_bytes(content)
-        assert [one.file for one in verifying.verify(tmp_path).damaged] == [used.name]
-    used.write_bytes(whole)
+        path.write_bytes(content)
+        assert [one.file for one in verifying.verify(tmp_path).damaged] == [path.name]
+    path.write_bytes(whole)
     (seen,) = verifying.verify(tmp_path).seen
     assert (seen.kind, seen.damage) == ("stores of curators", None)
-    journal = tmp_path / f"{used.name}-journal"
+    journal = tmp_path / f"{path.name}-journal"
     journal.touch()
     found = verifying.verify(tmp_path)
     assert not found.seen
-    assert found.unfinished == [used.name, journal.name]
+    assert found.unfinished == [path.name, journal.name]
 
 
 def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
