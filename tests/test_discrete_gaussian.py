@@ -1,12 +1,14 @@
 """The exact sampler against the law that it claims."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import soak
 from scipy import stats
 
 from dd_jax import InputError, chacha
+from dd_jax import discrete_gaussian as sampler
 from dd_jax.discrete_gaussian import discrete_gaussian
 from dd_jax.guarantees.lattice import DEVIATION
 
@@ -39,6 +41,26 @@ def test_every_value_has_its_probability():
         inner, outer = expected(bits, most)
         chance = np.concatenate([[outer / 2], inner, [outer / 2]])
         assert stats.chisquare(seen, chance * rounds * count).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("trial", [1, 3, 7])
+def test_a_trial_has_exactly_its_probabilities(trial):
+    """All 4096 numbers that a trial draws from: refusals, and draws again, are counted."""
+    share, whole = np.arange(4096, dtype=np.uint32), np.full(4096, 1)
+    lanes = dict.fromkeys(("ones", "low", "need", "fraction", "value"), whole)
+    lanes |= {"trial": trial * whole, "stage": 3 * whole, "negative": whole == 0}
+    ends = []
+    for heads in (0, 1):
+        words = np.stack([share * 0 + (heads << 31), share * 0, share * 0, share << 20])
+        with jax.enable_x64(True):
+            found = sampler._round(jax.tree.map(jnp.asarray, lanes), jnp.asarray(words), 2)
+            ends.append({name: np.asarray(found[name]) for name in ("stage", "trial")})
+    tails, heads = ends
+    again, valid = 4096 % trial, 4096 - 4096 % trial
+    assert np.sum(heads["stage"] == 4) == valid
+    assert np.sum(tails["stage"] == 0) == valid // trial
+    assert np.sum(tails["trial"] == trial + 1) == valid - valid // trial
+    assert np.sum((tails["stage"] == 3) & (tails["trial"] == trial)) == again
 
 
 def test_moments_and_tails_at_full_width():
