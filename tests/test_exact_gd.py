@@ -111,8 +111,12 @@ def worst_records(name, loss, database):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_is_within_the_stated_error_of_rational_arithmetic(name):
+def test_a_step_is_within_the_stated_error_of_rational_arithmetic(name, monkeypatch):
     loss, database = CASES[name]
+    if name == "huber":  # so coarse that the scores are most of the error
+        monkeypatch.setattr(lattice, "SCORE_BITS", (16, 16))
+    if name == "linear":  # or the step
+        monkeypatch.setattr(lattice, "STEP_BITS", (12, 12))
     # Two batches of 11 and 12 rows, or all.
     batches = 2 if name == "smoothed-hinge" else 1
     problem, plan = planned(loss, batches=batches)
