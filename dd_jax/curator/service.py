@@ -9,6 +9,7 @@ No id is stored, only its hash with a key of the store, and no digest of a recor
 unpublished model outlives it.
 """
 
+import functools
 import json
 import os
 import secrets
@@ -446,17 +447,9 @@ class Curator:
             self._intercept = json.loads(found["intercept"])
             self._label, self._ids = json.loads(found["label"]), json.loads(found["ids"])
             self._limit, self._seen = json.loads(found["limit"]), found["seen"]
-            shell = OwnData(
-                train=None,  # type: ignore
-                test=None,  # type: ignore
-                rows=np.array([], int),
-                columns=self.encoding.columns,
-                classes=self.classes,
-                preprocessing=found["preprocessing"],
-                caveat="",
-            )
-            loss = loss_for(shell, json.loads(found["loss"]), intercept=self._intercept)
-            self.problem = Problem(loss, json.loads(found["l2"]))
+            how = (self.encoding.columns, self.classes, found["preprocessing"])
+            numbers = (json.loads(found["loss"]), json.loads(found["l2"]), self._intercept)
+            self.problem = _problem(*how, *numbers)
             self.plan = Plan.from_json(found["plan"], self.problem)
         except (KeyError, ValueError) as error:
             raise self._store.damaged(f"its settings cannot be used ({error})") from None
@@ -482,6 +475,21 @@ class Curator:
         name = jnp.asarray(np.asarray(self.plan.fingerprint, np.uint32))
         curator = CuratorState(params, database, jnp.int32(served), name)
         return State(curator, release, *counts)
+
+
+@functools.lru_cache(maxsize=16)
+def _problem(columns, classes, preprocessing, loss, l2, intercept) -> Problem:
+    """The problem of a store; the same object again, so that nothing is compiled anew."""
+    shell = OwnData(
+        train=None,  # type: ignore
+        test=None,  # type: ignore
+        rows=np.array([], int),
+        columns=columns,
+        classes=classes,
+        preprocessing=preprocessing,
+        caveat="",
+    )
+    return Problem(loss_for(shell, loss, intercept=intercept), l2)
 
 
 def _owners(key: bytes, names: np.ndarray, data: OwnData, most: int):

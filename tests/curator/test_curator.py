@@ -76,7 +76,7 @@ def test_owners_gather_until_a_run_is_full_or_flushed(curator):
     assert curator.flush() == ()
     # What waits is served when the same request is repeated, and nobody wants to wait any more.
     waits, more = people()[0][-6:-4], {"request": "more"}
-    assert curator.delete(waits, **more).waiting == 2
+    assert curator.delete(waits, **more).waiting == curator.delete(waits, **more).waiting == 2
     assert len(curator.delete(waits, **more, now=True).receipts) == 2
 
 
@@ -155,6 +155,7 @@ def test_rows_that_do_not_fit_are_refused_and_change_nothing(curator, tmp_path):
         ([("N", 1, 1, "Bern", "perhaps"), row], "perhaps"),
         ([row, ("M", 1, 2, "Bern", "no"), ("L", 1, 2, "Bern", "no")], "empty"),
         ([row] * 4, "at most"),
+        ([(names[0], 1, 2, "Bern", "no")] * 2, "at most"),  # who has two
     ):
         with pytest.raises(InputError, match=word):
             curator.add(table(curator, tmp_path, *rows))
@@ -197,6 +198,7 @@ def test_two_open_stores_see_one_another(tmp_path):
     names, _ = people()
     path = store_in(tmp_path)
     with dd.curator.open(path) as one, dd.curator.open(path) as two:
+        assert one.mechanism is two.mechanism  # compiled once
         one.delete(names[-1:], now=True)
         two.delete(names[-2:-1], now=True)
         with pytest.raises(InputError, match="deleted"):
