@@ -179,6 +179,8 @@ class Store:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError:  # a message of SQLite that quotes damaged text
+            raise self.damaged("its names are no text") from None
         except sqlite3.DatabaseError as error:
             said = str(error)
             if "locked" in said:
