@@ -9,6 +9,7 @@ import inspect
 import io
 import itertools
 import re
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,12 +74,14 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
     """The options as a `Config`; a message of the parser is shortened to one line."""
     _refuse_repeats(options)
     said = io.StringIO()
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # the encoding of the parser's boxes
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
             config = tyro.cli(kind, prog=label, args=options, description=inspect.getdoc(kind))
     except SystemExit as done:
         if not done.code:
-            _explain(label, kind)
+            shown.seek(0)
+            _show_help(shown.read())
             raise
         raise InputError(f"{_first_sentence(said.getvalue())}; see {label} --help.") from None
     _refuse_empty(config, options)
@@ -88,19 +91,22 @@ def parse(label: str, kind: type, options: list[str]) -> Any:
     return config
 
 
-def help_text(label: str, kind: type) -> str:
-    """What --help prints, without the list of symbols."""
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        tyro.cli(kind, prog=label, args=["--help"], description=inspect.getdoc(kind))
-    return shown.getvalue()
-
-
-def _explain(label: str, kind: type) -> None:
-    """Print what the symbols of a help text stand for."""
-    lines = symbols.explained(help_text(label, kind))
-    if lines:
+def _show_help(text: str) -> None:
+    """Print the parser's help, its paragraphs as wide as its boxes, and what its symbols mean."""
+    description, box, rest = text.partition("╭")
+    paragraphs = [_paragraph(part) for part in description.strip("\n").split("\n\n")]
+    print("\n\n".join(paragraphs), end=f"\n\n{box}{rest}" if box else "\n")
+    if lines := symbols.explained(text):
         print("\n".join(["symbols:", *lines]))
+
+
+def _paragraph(text: str) -> str:
+    """Lines of prose filled; commands, which are indented, as they are."""
+    found = []
+    for is_command, group in itertools.groupby(text.split("\n"), lambda line: line[:1] == " "):
+        lines = list(group)
+        found += lines if is_command else [textwrap.fill(" ".join(lines), symbols.WIDTH)]
+    return "\n".join(found)
 
 
 def _refuse_empty(config: Any, options: list[str]) -> None:
