@@ -43,7 +43,7 @@ CAPTION = (
 )
 MARKS = {BEYOND: "!", LEAKS: "*", LEAKS_MORE: "**"}
 AT_MAJORITY = "†"
-WIDTH, WIDEST_NAME = 100, 20
+WIDTH, WIDEST_NAME = 80, 20
 
 
 def refuted(rows: Sequence[Row]) -> list[str]:

@@ -171,7 +171,7 @@ def test_printed_tables_fit_into_eighty_columns(rows):
     marked = table.printed([make_row(rows[0], 0.5, (0.4, None, None))])[2].rows[0]
     assert [cell.split()[-1] for cell in marked[1:]] == ["!", "**", "**"]
     assert len(table.footnotes(rows[:1])) == 2
-    assert all(len(line) <= 100 for note in table.notes(rows) for line in note.splitlines())
+    assert all(len(line) <= 80 for note in table.notes(rows) for line in note.splitlines())
 
 
 def test_the_figure_shows_every_row_and_every_kind_of_mark(rows):
