@@ -407,6 +407,13 @@ def _on_the_data(plan: Settings, question: Question) -> Iterator[tuple[str, Grou
 def _on_the_history(plan: Settings, question: Question) -> Iterator[tuple[str, Grounds]]:
     """What is supposed, or what the transcript says, of the record's stay and of what was seen."""
     request, first, row = question.request, question.first_inserted, question.row
+    if plan.batches > 1:
+        # A record that follows the batches is in more steps than one that stays where it is.
+        yield (
+            "the record was never in rows of several batches; one that was counts as a row for "
+            "each, in eps_dd_records alone",
+            "declared by the user",
+        )
     if row is None:
         stay = f"from request {first}" if first else "from the start"
         yield (

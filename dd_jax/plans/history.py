@@ -10,6 +10,7 @@ import numpy as np
 
 from dd_jax import checks
 from dd_jax.errors import CertificateRefused, InputError
+from dd_jax.guarantees import schedules
 
 
 class Deletion(NamedTuple):
@@ -19,6 +20,7 @@ class Deletion(NamedTuple):
         first_inserted: 0, or the request that first inserted the record.
         observed: the releases that the requester was shown before the deletion.
         rows: how many rows the deleting request edited.
+        batches: how many batches the record was written into, as far as the transcripts hold it.
         rewritten: the next request that changed the row, and so may have brought the record back,
             or that wrote the same record into another row.
     """
@@ -26,6 +28,7 @@ class Deletion(NamedTuple):
     first_inserted: int
     observed: tuple[int, ...]
     rows: int
+    batches: int
     rewritten: int | None
 
 
@@ -67,7 +70,8 @@ def read_deletion(plan, transcripts, request, row, first_inserted) -> Deletion:
         _require_labels_only(until, plan.n)
     observed = tuple(release for release, event in enumerate(until) if event.seen)
     first = _first_inserted(until, row, first_inserted)
-    return Deletion(first, observed, until[-1].index.size, _rewritten(served, request, row))
+    rows, batches = until[-1].index.size, _batches(plan, until[:-1], row)
+    return Deletion(first, observed, rows, batches, _rewritten(served, request, row))
 
 
 def _all_requests(plan, transcripts) -> list[_Served]:
@@ -210,10 +214,26 @@ def _require_labels_only(until: list[_Served], n: int) -> None:
             )
 
 
+def _record(before: list[_Served], row: int) -> bytes | None:
+    """What the last of these requests that changed the row wrote there, where it is known."""
+    wrote = [event for event in before if _changes(event, row)]
+    return wrote[-1].written(row) if wrote else None
+
+
+def _batches(plan, before: list[_Served], row: int) -> int:
+    record = _record(before, row)
+    rows = {row} | {
+        int(place)
+        for event in before
+        for place, written in zip(event.index, event.records or (), strict=False)
+        if written == record and 0 <= place < plan.n
+    }
+    return len({schedules.batch_of_row(plan.n, plan.batches, place) for place in rows})
+
+
 def _rewritten(served: list[_Served], request: int, row: int) -> int | None:
     """The first request after the deletion that may have brought the record back."""
-    wrote = [event for event in served[: request - 1] if _changes(event, row)]
-    record = wrote[-1].written(row) if wrote else None
+    record = _record(served[: request - 1], row)
     for later, event in enumerate(served[request:], start=request + 1):
         if _changes(event, row) or (record is not None and record in (event.records or ())):
             return later

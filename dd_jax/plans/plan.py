@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dd_jax import checks
-from dd_jax.errors import InputError
+from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.plans import conditions, settings
 from dd_jax.plans.certificate import (
     Assumption,
@@ -103,7 +103,8 @@ class Plan(Settings):
             row: the row that the record was in.
             first_inserted: the request that first inserted the record. Unless given it is 0, the
                 safe choice: a transcript does not hold the initial database, and so cannot exclude
-                that the record was in it.
+                that the record was in it. (With batches: in a row of the same batch, as the
+                assumptions say.)
             records: rows judged jointly in `eps_dd_records`; unless given those of this request, or
                 1 where `first_inserted` is given, which is about one row.
             delta: also convert to (ε, δ).
@@ -119,6 +120,12 @@ class Plan(Settings):
         deletion = read_deletion(plan, transcripts, request, row, first_inserted)
         if records is None:
             records = 1 if deletion.first_inserted else deletion.rows
+        if deletion.batches > records:
+            raise CertificateRefused(
+                f"the record of row {row} was in rows of {deletion.batches} batches before, so it "
+                f"counts as {deletion.batches} rows; give records={deletion.batches}, and read "
+                f"eps_dd_records."
+            )
         question = ask(
             plan,
             request=request,

@@ -301,6 +301,21 @@ def test_a_first_insertion_that_the_transcript_contradicts_is_refused():
     assert PLAN.certify(other, request=4, row=3, first_inserted=3).first_inserted == 3
 
 
+def test_a_record_that_is_seen_in_two_batches_counts_as_two_rows():
+    plan = dd.plan_convex(PROBLEM, n=N, dim=2, order=2, eps_dp=1.0, eps_dd=0.1, batches=2)
+    mechanism = dd.noisy_gd.mechanism(PROBLEM, plan)
+    edits = [write([3]), null([3]), write([N - 1]), null([N - 1])]
+    _, transcript = drive(edits, mechanism=mechanism)
+    assert plan.certify(transcript, request=2, row=3).row == 3
+    with pytest.raises(CertificateRefused, match="records=2"):
+        plan.certify(transcript, request=4, row=N - 1)
+    issued = plan.certify(transcript, request=4, row=N - 1, records=2)
+    assert issued.eps_dd_records == pytest.approx(4 * issued.eps_dd_adaptive)
+    edits[2:] = [write([4]), null([4])]
+    _, transcript = drive(edits, mechanism=mechanism)
+    assert plan.certify(transcript, request=4, row=4).records == 1
+
+
 def test_transcripts_of_two_curators_are_not_one_history():
     edits = [write([3]), null([3])]
     (_, unseen), (state, seen) = drive(edits), drive(edits, observe=(0, 1), key=1)

@@ -41,6 +41,24 @@ def exact(plan, request, batch, record):
     return linear.renyi_of_steps(2.0, plan.problem.l2, gap, noises, etas)
 
 
+def test_a_record_that_follows_the_batches_counts_once_for_each():
+    """Every request moves it to the batch of the next step, so that it is in all of them."""
+    plan = plan_convex(STEEP, **QUICK, batches=2, learn_steps=9, delete_steps=1)
+    step = np.arange(9 + 50)
+    used = ((step < 9) & (step % 2 == 0)) | ((step >= 9) & (step < len(step) - 1))
+    etas = np.full(len(step), plan.step_size)
+    noises = np.full(len(step), plan.noise_variance)
+    gap = 2 * used / (plan.n // 2)
+    moved = linear.renyi_of_steps(2.0, plan.problem.l2, gap, noises, etas)
+    certificate = plan.certificate(request=50, records=2)
+    assert certificate.eps_dd < 0.7 * moved
+    assert moved <= certificate.eps_dd_records
+    stated = [str(assumption) for assumption in certificate.assumptions]
+    assert any("several batches" in text for text in stated)
+    whole = plan_convex(STEEP, **QUICK).certificate()
+    assert not any("several batches" in str(assumption) for assumption in whole.assumptions)
+
+
 PLANS = {
     "batches": {"batches": 5},
     "uneven": {"batches": 7, "reference": "null"},
