@@ -123,11 +123,12 @@ def _clamped(state: Array, numbers: Lattice) -> Array:
 
 
 def _require_doubles() -> None:
-    """Refuse accelerators that have no float64 of their own."""
-    if jax.default_backend() == "tpu":
+    """Refuse platforms that are not known to have a float64 of their own."""
+    platform = jax.default_backend()
+    if platform not in ("cpu", "gpu"):
         raise InputError(
-            "a TPU has no float64 of its own, which exact arithmetic needs; run it on a CPU or a "
-            "GPU, or plan with arithmetic='fast'."
+            f"{platform} is not known to have a float64 of its own, which exact arithmetic needs; "
+            f"run it on a CPU or a GPU, or plan with arithmetic='fast'."
         )
 
 

@@ -440,6 +440,15 @@ def test_clipping_and_foreign_losses_are_refused():
         noisy_gd.mechanism(dd.Problem(own, 0.05), plan.of(dd.Problem(own, 0.05)))
 
 
+def test_platforms_without_doubles_are_refused(monkeypatch):
+    problem, plan = planned(CASES["linear"][0])
+    key, database = jax.random.key(0), CASES["linear"][1]
+    words = exact_gd.start(key, plan)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    with pytest.raises(InputError, match="float64"):
+        exact_gd.run(key, words, database, problem, plan, num_steps=1, first_batch=jnp.int32(0))
+
+
 def test_shapes_are_read_off_the_constants():
     for loss, curvature in (
         (dd.losses.logistic(feature_norm=2.0), 0.25),
