@@ -25,6 +25,7 @@ _DOUBLE_ROUNDS = 10
 _BITS, _SPLIT, _FOLD, _SEED = range(4)
 
 
+@jax.jit  # keys are split outside of programs too: a loop would be compiled anew each time
 def block(key: Array, number: tuple[Array, ...]) -> list[Array]:
     """The 16 words of the ChaCha20 block with this number of four words; broadcasts over numbers.
 

@@ -7,6 +7,7 @@ import numpy as np
 from problems import signed
 
 import dd_jax as dd
+from dd_jax import chacha
 from dd_jax.cli import serving
 from dd_jax.data.own_file import OwnData
 from dd_jax.noisy_gd import Schedule, mechanism
@@ -70,6 +71,27 @@ def test_a_host_loop_of_any_rows_and_key():
         )
 
     assert_second_call_adds_none(call)
+
+
+def test_a_host_loop_in_exact_arithmetic_with_keys_of_chacha():
+    problem = dd.Problem(LOSS, 0.1)
+    budgets = {"n": 12, "dim": 3, "order": 2, "eps_dp": 4.0, "eps_dd": 1.0}
+    curator = mechanism(problem, dd.plan_convex(problem, arithmetic="exact", **budgets))
+    edits = deletions(range(8))
+
+    def call(number):
+        key, other = jax.random.split(jax.random.key(number, impl=chacha.GENERATOR))
+        respond = lambda request, release: edits[number + request]  # noqa: E731
+        state, _ = dd.drive(key, curator, respond, DATABASE, num_requests=2)
+        # A service goes on with one request at a time.
+        for _ in range(2):
+            other, now = jax.random.split(other)
+            state, _ = dd.resume(now, curator, respond, state, num_requests=1)
+
+    call(1)
+    with traces() as found:
+        call(2)
+    assert not [name for name in found if name.startswith("compiled")]  # only types are checked
 
 
 def test_an_interaction_under_jit_whose_stream_is_an_argument():
