@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array
 
@@ -22,6 +21,7 @@ from dd_jax import databases, exact_gd
 from dd_jax.attacks import low_bits
 from dd_jax.attacks.base import Attack, AttackResult, Picture, row
 from dd_jax.attacks.low_bits import OTHER_ROW, TARGET_ROW, LowBitsSettings, Scene, Seen
+from dd_jax.audit.float_steps import Step
 from dd_jax.claims import Claim, Finding
 from dd_jax.erm import gradient
 from dd_jax.guarantees import inference
@@ -115,16 +115,9 @@ def observe(key: Array, trial, scene: Scene, seeds: int, worlds) -> list[Any]:
 
 def float_scores(scene: Scene, seen: list[Seen]) -> low_bits.Scores:
     """The scores of the observer who counts the values of float noise."""
-    step = low_bits.Step.of(scene.plan)
-
-    def scores(seen: Seen) -> np.ndarray:
-        minus, plus = (
-            step.log_counts(seen.before, seen.slopes[..., side, :], seen.after).sum(axis=-1)
-            for side in (0, 1)
-        )
-        return plus - minus
-
-    return scores(seen[0]), scores(seen[1])
+    step = Step.of(scene.plan)
+    minus, plus = (step.log_ratio(each.before, each.slopes, each.after) for each in seen)
+    return minus, plus
 
 
 def attack(key: Array, settings: LowBitsSettings) -> AttackResult:

@@ -10,6 +10,7 @@ from problems import soak
 
 from dd_jax import databases, exact_gd
 from dd_jax.attacks import exact_bits, find, low_bits
+from dd_jax.audit.float_steps import ROOT_TWO, quantiles
 from dd_jax.discrete_gaussian import discrete_gaussian
 from dd_jax.guarantees.lattice import DEVIATION
 from dd_jax.losses import deletion
@@ -56,7 +57,7 @@ def test_float_noise_under_an_exact_certificate_is_found():
     """The control: on a fine lattice float normals take few of the values, exact noise all."""
     bits, trials, dim = 24, 60, 20
     parameter = 2**bits * DEVIATION
-    table = np.rint((low_bits.ROOT_TWO * low_bits.quantiles()).astype(float) * parameter)
+    table = np.rint((ROOT_TWO * quantiles()).astype(float) * parameter)
     possible = np.unique(table.astype(np.int64))
     key, other = jax.random.split(jax.random.key(3))
     floats = np.asarray(jax.random.normal(key, (trials, dim)), float) * parameter

@@ -8,6 +8,7 @@ import pytest
 from problems import soak
 
 from dd_jax.attacks import find, low_bits
+from dd_jax.audit.float_steps import ROOT_TWO, Step, quantiles
 
 
 @pytest.fixture(scope="module")
@@ -16,18 +17,18 @@ def scene():
 
 
 def test_the_table_holds_every_draw_and_nothing_else():
-    table = low_bits.quantiles()
+    table = quantiles()
     assert table.shape == (2**23,)
     assert np.all(np.diff(table) > 0)
     for shape in ((100_003,), (3, 5), ()):
         draws = np.asarray(jax.random.normal(jax.random.key(4), shape)).ravel()
-        assert np.isin(draws, low_bits.ROOT_TWO * table).all()
+        assert np.isin(draws, ROOT_TWO * table).all()
 
 
 def test_the_compiled_step_is_reproduced_to_the_last_bit(scene):
     trial = functools.partial(low_bits.staying_trial, scene=scene, published="as it is")
     seen = low_bits.watch_runs(jax.random.key(5), trial, scene, 0, 32)
-    step = low_bits.Step.of(scene.plan).calibrated(seen)
+    step = Step.of(scene.plan).calibrated(seen.before, seen.slopes[:, 0], seen.after)
     counts = step.exact_counts(seen.before, seen.slopes[:, 0], seen.after)
     assert np.mean(counts > 0) > 0.99
 
