@@ -9,7 +9,8 @@ once for all of them, and once more for each number of batches.
 
 A mistake that breaks a guarantee is judged against the certificate. A mistake that only changes the
 law (and may even add noise) is judged against the exact law, because a certificate would hide it.
-What breaks a non-convex certificate is judged against draws of the Gibbs law (`GibbsSetting`).
+What breaks a non-convex certificate is judged against draws of the Gibbs law (`GibbsSetting`), what
+breaks one in exact arithmetic in two releases that are one step apart (`ExactSetting`).
 The seeds were chosen for a power near one at a risk of 1e-5. `run_controls` judges each mutant of
 `CONTROLS`, and the correct curator in the same setting by the same gate, and replays both to see
 how often each is flagged.
@@ -17,6 +18,7 @@ how often each is flagged.
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -39,6 +41,7 @@ from dd_jax.audit.claims import (
     of_certificate,
 )
 from dd_jax.audit.exact_law import gaussian_law
+from dd_jax.audit.exact_setting import ExactSetting
 from dd_jax.audit.gibbs_setting import GibbsSetting
 from dd_jax.audit.samples import Stage, one_run, two_worlds
 from dd_jax.audit.scores import Score, quadratic
@@ -74,8 +77,8 @@ _DELTA = 1e-5
 _EPSILON = 0.25
 RATE_CONFIDENCE = 0.95
 
-Maker = Callable[[Problem, Schedule], Mechanism]
-"""A curator for a problem and a schedule: `noisy_gd.mechanism` or a mutant of it."""
+Maker = Callable[[Problem, Any], Mechanism]
+"""A curator for a problem and a schedule or plan: `noisy_gd.mechanism` or a mutant of it."""
 
 
 class Law(NamedTuple):
@@ -245,18 +248,18 @@ class Control:
         claim: what is claimed in this setting; true of the correct curator.
         curator: the mutant, where the mistake is in the curator.
         mutant_claim: the false claim, where the mistake is in the claim.
-        score: how samples are ordered; Fisher's discriminant by default.
+        score: how samples of the setting are ordered; by Fisher's discriminant by default.
     """
 
     name: str
     broken: str
-    setting: ControlSetting | GibbsSetting
+    setting: ControlSetting | GibbsSetting | ExactSetting
     gate: str
     seeds: int
     claim: Callable[[Any], Statement]
     curator: Maker = noisy_gd.mechanism
     mutant_claim: Callable[[Any], Statement] | None = None
-    score: Score | None = None
+    score: Callable[[Any], Score] | None = None
 
     @property
     def is_null(self) -> bool:
@@ -504,7 +507,7 @@ _GIBBS_MUTANTS = tuple(
         10_000,
         _certified("deletion-gibbs"),
         curator,
-        score=quadratic(),
+        score=lambda setting: quadratic(),
     )
     for name, broken, gate, curator in (
         (
@@ -520,6 +523,30 @@ _GIBBS_MUTANTS = tuple(
             mutants.pretrained_start,
         ),
     )
+)
+
+_last_bits = operator.attrgetter("float_noise")
+
+_EXACT_MUTANTS = (
+    Control(
+        "float noise under an exact certificate",
+        "the program runs in float32, under a certificate in exact arithmetic",
+        ExactSetting(),
+        "renyi_binary",
+        1_000,
+        _certified("dp-joint"),
+        mutants.float_noise,
+        score=_last_bits,
+    ),
+    Control(
+        "grid not counted",
+        "the state is rounded to a lattice as coarse as the noise, though a fine one is certified",
+        ExactSetting(),
+        "renyi_binary",
+        1_000,
+        _certified("dp-joint"),
+        mutants.uncounted_grid,
+    ),
 )
 
 _NULLS = tuple(
@@ -543,8 +570,19 @@ _NULLS = tuple(
     }.items()
 )
 
+_EXACT_NULL = Control(
+    "null in exact arithmetic, renyi_binary",
+    "nothing: both worlds hold the same record, and no difference is claimed",
+    ExactSetting(same_record=True),
+    "renyi_binary",
+    1_000,
+    lambda setting: RenyiClaim(ORDER, 0.0),
+    score=_last_bits,
+)
+
 CONTROLS: dict[str, Control] = {
-    control.name: control for control in (*_MUTANTS, *_GIBBS_MUTANTS, *_NULLS)
+    control.name: control
+    for control in (*_MUTANTS, *_GIBBS_MUTANTS, *_EXACT_MUTANTS, *_NULLS, _EXACT_NULL)
 }
 """Every control by name: the mutants first, then the nulls of every gate."""
 
@@ -561,9 +599,8 @@ def judge(control: Control, pair: Pair, statement: Statement, confidence: float)
         claim = Claim("the release has its exact law", "dd_jax.oracles.linear", "control")
         evidence = f"p = {shift:.3g} of the shift, {spread:.3g} of the spread"
         return Finding(claim, found.refuted, evidence)
-    report = audit(
-        pair, statement, gates=(control.gate,), scores=control.score, confidence=confidence
-    )
+    scores = None if control.score is None else control.score(control.setting)
+    report = audit(pair, statement, gates=(control.gate,), scores=scores, confidence=confidence)
     (verdict,) = report.verdicts
     evidence = (
         f"{statement.unit}: at least {verdict.lower_bound.value:.4g}, "

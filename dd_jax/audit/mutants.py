@@ -1,10 +1,11 @@
 """Curators that are broken in one place each: what an audit has to catch.
 
-Each is Noisy-GD for a problem and a schedule (`dd_jax.noisy_gd.mechanism`) with the one mistake
-that its name says; each mistake has been made in public code or is easily made. They give no
-guarantee.
+Each is Noisy-GD for a problem and a schedule or plan (`dd_jax.noisy_gd.mechanism`) with the one
+mistake that its name says; each mistake has been made in public code or is easily made. They give
+no guarantee.
 """
 
+import copy
 import dataclasses
 
 import jax
@@ -17,6 +18,7 @@ from dd_jax.erm import Problem, gradient_of
 from dd_jax.guarantees.schedules import first_row
 from dd_jax.keys import tagged
 from dd_jax.noisy_gd import Schedule
+from dd_jax.plans import Plan
 from dd_jax.types import Mechanism, num_records
 
 # A problem must have λ > 0; this value is too small to change any model.
@@ -225,6 +227,22 @@ def independent_batches(problem: Problem, schedule: Schedule) -> Mechanism:
         return _on_batches(key, params, database, drawn, problem, schedule)
 
     return _curator(problem, schedule, run)
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+def float_noise(problem: Problem, plan: Plan) -> Mechanism:
+    """Runs and publishes float32 numbers, under a plan in exact arithmetic."""
+    return noisy_gd.mechanism(problem, Schedule.of(plan))
+
+
+def uncounted_grid(problem: Problem, plan: Plan) -> Mechanism:
+    """Rounds to a lattice as coarse as the noise; the plan counts a lattice far finer than that."""
+    coarse = copy.copy(plan)
+    # A plan refuses such a lattice, so it is put there past the check, and the curator names none.
+    object.__setattr__(coarse, "lattice_bits", 0)
+    return noisy_gd.mechanism(problem, coarse)._replace(plan=None)
 
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -14,9 +14,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dd_jax import checks, products
+from dd_jax.audit.float_steps import Step
 from dd_jax.errors import InputError
+from dd_jax.plans import Plan
 
 _MOMENTUM = 0.9
+_OWN_RUNS = 32  # of part A, enough to see how a step was compiled
 _MOST_COLUMNS = 2048  # beyond this the covariance is taken to be diagonal
 
 Scorer = Callable[[np.ndarray], np.ndarray]
@@ -280,6 +283,44 @@ def deleted_record_loss(loss: Any, record: PyTree, template: PyTree) -> Score:
         return lambda table: scorer(features(table))
 
     return Score("deleted record's loss", fit)
+
+
+def float_noise(plan: Plan, slopes: Callable[[Array], Array]) -> Score:
+    """Whether float32 noise leads from one release to the next, with the record or without it.
+
+    The noise of a step takes 2²³ values. The score counts the draws that lead from θ to exactly the
+    release after it, under either database: log of the count with the record, minus that without,
+    over all coordinates. How the step was compiled is learned on part A. For releases without
+    float noise, or rounded to a publication grid, the counts say little.
+
+    Args:
+        plan: of the run, for η and σ² of the one step between the releases (K_U = 1).
+        slopes: `θ -> (2, d)`, the gradient with the record and without it, as the program computes
+            it. The outputs are rows (θ, release after it) of 2d numbers.
+    """
+    step = Step.of(plan)
+    gradients = jax.jit(jax.vmap(slopes))
+
+    def transitions(table):
+        if table.shape[1] % 2:
+            raise InputError(
+                f"an output has {table.shape[1]} numbers; give rows of a model and the release "
+                f"that follows it by one step, as many numbers each."
+            )
+        before, after = np.split(np.asarray(table, np.float32), 2, axis=1)
+        return before, np.asarray(gradients(before)), after
+
+    def fit(present, absent) -> Scorer:
+        before, found, after = transitions(present[:_OWN_RUNS])
+        compiled = step.calibrated(before, found[:, 0], after)
+
+        def scorer(table):
+            before, found, after = transitions(table)
+            return -compiled.log_ratio(before, found, after)
+
+        return scorer
+
+    return Score("float noise", fit, share=0.2)
 
 
 def score_list(scores: Score | Sequence[Score] | None) -> tuple[Score, ...]:

@@ -10,7 +10,8 @@ from problems import soak
 from scipy import stats
 
 import dd_jax as dd
-from dd_jax.audit import mutants
+from dd_jax import audit
+from dd_jax.audit import exact_setting, mutants
 from dd_jax.audit.claims import GaussianClaim, gates_for
 from dd_jax.audit.controls import (
     CONTROLS,
@@ -23,7 +24,8 @@ from dd_jax.audit.controls import (
     run_controls,
 )
 from dd_jax.audit.samples import paired
-from dd_jax.guarantees import convex, renyi, schedules
+from dd_jax.guarantees import convex, lattice, renyi, schedules
+from dd_jax.oracles import lattice as integers
 from dd_jax.oracles import linear
 
 # The mistakes against the Gibbs law take thousands of steps; test_audit_gibbs.py has quick ones.
@@ -281,6 +283,53 @@ def test_one_block_is_exact_for_the_linear_loss_and_false_for_a_curved_one():
     assert separation(setting.sample(jax.random.key(7), SEEDS)) == pytest.approx(
         np.sqrt(exact), rel=0.05
     )
+
+
+def test_float_noise_shows_in_the_last_bits_alone():
+    control = CONTROLS["float noise under an exact certificate"]
+    setting, claim = control.setting, control.correct_statement()
+    pair = setting.sample(jax.random.key(7), 2000, control.curator)
+    gate = {"gates": ["renyi_binary"]}
+    for blind in (audit.linear(), audit.quadratic()):
+        assert audit.audit(pair, claim, scores=blind, **gate).verdicts[0].consistent
+    (verdict,) = audit.audit(pair, claim, scores=setting.float_noise, **gate).verdicts
+    assert verdict.lower_bound.value > 100 * claim.claimed
+    # In nearly every run the right world has more draws that lead to the release.
+    score = setting.float_noise.fit(*paired(pair))
+    assert np.mean(score(pair.present) > 0) > 0.99
+    assert np.mean(score(pair.absent) < 0) > 0.99
+
+
+def test_a_coarse_grid_has_the_law_of_the_rounded_program():
+    """A coordinate of φ_0, in units of the spacing, against the enumerated law of the integers."""
+    control = CONTROLS["grid not counted"]
+    plan, seeds = control.setting.plan, 2000
+    spacing = np.sqrt(2 * plan.step_size * plan.noise_variance) / lattice.DEVIATION
+    push = plan.step_size * exact_setting.TARGET[0] / NUM_RECORDS / spacing
+    laws = [
+        integers.linear_law(
+            0.5,
+            np.full(plan.learn_steps, side * push),
+            lattice.DEVIATION,
+            rounding=lambda x: np.floor(x + 0.5),
+        )
+        for side in (1, -1)
+    ]
+    pair = control.setting.sample(jax.random.key(7), seeds, control.curator)
+    for law, arm in zip(laws, pair, strict=True):
+        states = arm[:, : exact_setting.DIM].astype(np.float64) / spacing
+        np.testing.assert_allclose(states, np.rint(states), atol=1e-4)
+        counts = np.bincount(np.rint(states).astype(int).ravel() + 30, minlength=61)
+        places = law.first + np.arange(len(law.mass))
+        inner = np.abs(places) <= 3
+        chance = law.mass[inner]
+        seen = counts[places[inner] + 30]
+        rest = [counts.sum() - seen.sum(), counts.sum() * (1 - chance.sum())]
+        expected = np.append(chance * counts.sum(), rest[1])
+        assert stats.chisquare(np.append(seen, rest[0]), expected).pvalue > 1e-3
+    # One release of the program is already far beyond what is certified for two.
+    claimed = control.correct_statement().claimed
+    assert exact_setting.DIM * integers.renyi(2.0, *laws) > 50 * claimed
 
 
 # --- the table can fail -------------------------------------------------------------------------

@@ -144,6 +144,15 @@ def test_outputs_that_are_not_whole_models_are_refused():
         score.fit(np.zeros((4, 3)), np.zeros((4, 3)))
 
 
+def test_outputs_that_are_not_two_releases_are_refused():
+    plan = dd.plan_convex(
+        dd.Problem(dd.losses.linear(), 1.0), n=20, dim=1, order=2, eps_dp=1.0, eps_dd=0.5
+    )
+    score = scores.float_noise(plan, lambda params: jnp.stack([params, params]))
+    with pytest.raises(InputError, match="release"):
+        score.fit(np.zeros((4, 3)), np.zeros((4, 3)))
+
+
 @pytest.mark.parametrize(
     "bad", [lambda t: t, lambda t: t[:1, 0], lambda t: t[:, 0] * np.nan, lambda t: t[:, 0] + np.inf]
 )

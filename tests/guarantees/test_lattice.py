@@ -63,6 +63,15 @@ def test_counted_rounding_is_a_bound_and_uncounted_rounding_is_not():
     assert false >= 5
 
 
+def test_rounding_towards_zero_obeys_the_same_bound():
+    """Two points of one sign are cut apart by less than Δ more; of opposite signs, by nothing."""
+    rng = np.random.default_rng(8)
+    for _ in range(soak(20, 1000)):
+        case = Case(rng)
+        exact = case.exact(rounding=np.trunc)
+        assert exact <= case.bound(case.counted) * (1 + 1e-9) + 1e-12
+
+
 def test_the_floor_and_the_sum_bound_are_the_pooled_bound_and_above_it():
     rng = np.random.default_rng(3)
     for _ in range(20):
