@@ -1,6 +1,6 @@
 """Records for `dd-jax run` and `dd-jax sweep`: a task of the package, or a user's own file."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -90,6 +90,19 @@ def load(data: str, reading: Reading, *, seed: int, least: int):
         seed=seed,
         least_training=least,
     )
+
+
+def load_public(data: str, reading: Reading):
+    """Public records, always with the same held-out part: a task, or a file that is read like this.
+
+    Args:
+        data: name of a task, or path of a file.
+        reading: how the private file is read.
+    """
+    from dd_jax.data import TASKS
+
+    how = AS_IT_IS if data in TASKS else replace(reading, test_fraction=None)
+    return load(data, how, seed=0, least=2)
 
 
 def _task(name: str, reading: Reading, least: int):

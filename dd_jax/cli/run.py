@@ -1,6 +1,7 @@
 """`dd-jax run`: learn on a data set, serve deletions, show what each costs and what it gives."""
 
 import csv
+import functools
 import io
 import math
 import textwrap
@@ -14,7 +15,7 @@ import tyro
 
 from dd_jax import files
 from dd_jax.cli import options, reading
-from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, Switch, Texts
+from dd_jax.cli.options import Ints, MaybeFloat, MaybeInt, MaybePath, MaybeText, Switch, Texts
 from dd_jax.cli.output import count, json_text, number, print_json, print_table, say
 from dd_jax.cli.reading import AS_IT_IS, ReadingOptions
 from dd_jax.cli.symbols import WIDTH
@@ -74,6 +75,9 @@ class Config:
     l2: MaybeAuto = 0.05
     """Constant λ of the regulariser (λ/2)‖θ‖²; auto chooses it from sizes, constants and budgets,
     never from records, and says what it assumed."""
+    tune: MaybeText = None
+    """With --l2 auto: PUBLIC data, a task or a file that is read like --data. Values of λ are tried
+    on them, with the plan for the private sizes, and the one with the best accuracy is taken."""
     eps_dp: float = 1.0
     """Privacy budget of one release, for records that stay."""
     eps_dd: float = 0.1
@@ -121,11 +125,15 @@ def main(config: Config) -> int:
     say(f"dd-jax run: reading {config.data}, starting JAX …")
     import jax  # here and below, so that help and refused options do not wait for JAX
 
-    from dd_jax.cli import serving
+    from dd_jax.cli import serving, tuning
     from dd_jax.keys import secret_key
 
     least = requests * config.edits_per_request + 2
     data = reading.load(config.data, config.reading, seed=config.seed or 0, least=least)
+    tune = None
+    if config.tune is not None:
+        public = reading.load_public(config.tune, config.reading)
+        tune = functools.partial(tuning.choose, public, config.tune, say=say)
     service = serving.make(
         data,
         _stream(config, data, requests),
@@ -133,6 +141,7 @@ def main(config: Config) -> int:
         l2=config.l2,
         intercept=config.intercept,
         adaptivity=min(config.adaptivity, requests),
+        tune=tune,
         eps_dp=config.eps_dp,
         eps_dd=config.eps_dd,
         order=options.renyi_order(config),
@@ -174,8 +183,17 @@ def _check(config: Config) -> None:
             raise InputError(f"--rows names {row} twice; name every row once.")
     if config.delete_ids:
         _check_ids(config)
+    if config.tune is not None:
+        _check_tune(config.tune, config)
     if config.save is not None:
         options.require_folder("--save", config.save)
+
+
+def _check_tune(public: str, config: Config) -> None:
+    if config.l2 != "auto":
+        raise InputError("--tune chooses λ, which --l2 gives; drop --tune, or give --l2 auto.")
+    if Path(public).resolve() == Path(config.data).resolve():
+        raise InputError(f"--tune {public}: these are the private rows; name public data.")
 
 
 def _check_ids(config: Config) -> None:
@@ -244,6 +262,9 @@ def show(values: dict[str, Any], certificate: Certificate, *, by_id: bool = Fals
     )
     for text in (what, f"features {data['preprocessing']}", *values["assumed"]):
         print(textwrap.fill(text, WIDTH, subsequent_indent="  "))
+    if values["tried"]:
+        tried = [(f"{one['l2']:.3g}", f"{one['accuracy']:.3f}") for one in values["tried"]]
+        print_table("Tried on public data", ("λ", "accuracy"), tried)
     shown = _shown(requests)
     some = "" if len(shown) == len(requests) else f" ({len(shown)} of {len(requests)} shown)"
     cells = [_cells(line, "ids" if by_id else "rows") for line in shown]

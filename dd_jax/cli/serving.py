@@ -23,6 +23,7 @@ from scipy import stats
 
 from dd_jax import erm, losses, noisy_gd, products, requesters
 from dd_jax.cli.output import count
+from dd_jax.cli.tuning import Tried, Tuned
 from dd_jax.data.models import Model
 from dd_jax.data.own_file import OwnData, loss_for, with_intercept
 from dd_jax.ensemble import over_seeds
@@ -64,6 +65,7 @@ class Service:
         stream: rows of `train` that each request deletes, requests × r.
         adaptivity: the first p releases are shown to the requester.
         assumed: how settings were chosen that were left to this program.
+        tried: values of λ that were tried on public data, if any were.
     """
 
     problem: Problem
@@ -73,6 +75,7 @@ class Service:
     stream: np.ndarray
     adaptivity: int = 0
     assumed: tuple[str, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
 
 def make(
@@ -83,6 +86,7 @@ def make(
     l2: float | Literal["auto"],
     intercept: bool,
     adaptivity: int = 0,
+    tune: Callable[..., Tuned] | None = None,
     **budgets: Any,
 ) -> Service:
     """The service on a file or task: its problem, and a plan that meets the budgets.
@@ -95,6 +99,7 @@ def make(
         l2: λ, or "auto" for `plans.choose_l2`.
         intercept: whether a constant 1 is appended to the features.
         adaptivity: the first p releases are shown to the requester; at most one per request.
+        tune: `tuning.choose` on public data, for l2 = "auto".
         **budgets: as `dd.plan_convex` takes them; of a loss that is not convex, those that
             `dd.plan_nonconvex` takes too.
     """
@@ -102,11 +107,15 @@ def make(
     made = loss_for(data, loss, intercept=intercept)
     dim = math.prod(jax.eval_shape(made.template, data.train).shape)
     sizes = {"n": len(data.train.label), "dim": dim, "edits_per_request": stream.shape[1]}
-    assumed = []
+    assumed, tried = [], ()
     if l2 == "auto":
         chosen = _chosen_l2(made, sizes, budgets)
-        l2 = chosen.l2
-        assumed.append(str(chosen))
+        l2, words = chosen.l2, str(chosen)
+        if tune is not None:
+            of_loss = {"constants": made.constants, "classes": len(data.classes), "loss": loss}
+            of_loss |= {"intercept": intercept, "expected_requests": len(stream)}
+            l2, tried, words = tune(around=l2, **of_loss, **sizes, **budgets)
+        assumed.append(words)
     problem = Problem(made, l2)
     plan = _plan(problem, expected_requests=len(stream), **sizes, **budgets)
     if budgets.get("batches") == "auto":
@@ -114,7 +123,7 @@ def make(
             f"{plan.batches:,} batches m cost least for learning and {len(stream)} requests"
         )
     losses.check_data(problem.loss, data.train)
-    return Service(problem, plan, data.train, data.test, stream, adaptivity, tuple(assumed))
+    return Service(problem, plan, data.train, data.test, stream, adaptivity, tuple(assumed), tried)
 
 
 def _chosen_l2(loss: losses.Loss, sizes: dict[str, int], budgets: dict[str, Any]) -> Chosen:
@@ -425,6 +434,7 @@ def summary(
         | {"order": plan.order, "delta": plan.delta, "edits_per_request": plan.edits_per_request},
         "requests": [line | _named(data, line["rows"]) for line in lines(service, served)],
         "assumed": list(service.assumed),
+        "tried": [one._asdict() for one in service.tried],
         "learn_gradients": plan.learn_gradients,
         "request_gradients": plan.delete_gradients,
         "seeds": len(served.risk),
