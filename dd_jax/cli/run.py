@@ -77,7 +77,7 @@ class Config:
     never from records, and says what it assumed."""
     tune: MaybeText = None
     """With --l2 auto: PUBLIC data, a task or a file that is read like --data. Values of λ are tried
-    on them, with the plan for the private sizes, and the one with the best accuracy is taken."""
+    on them, with the plan for the private sizes; the largest that is as good as any is taken."""
     eps_dp: float = 1.0
     """Privacy budget of one release, for records that stay."""
     eps_dd: float = 0.1

@@ -1,9 +1,10 @@
-"""λ for `dd-jax run --l2 auto --tune`: of a few values the best on public records.
+"""λ for `dd-jax run --l2 auto --tune`: of a few values one that is good on public records.
 
 Nothing here sees a private record: it gets sizes, constants, budgets and public records.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class Tried(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """The best λ, all that were tried, and in words how it was chosen and what was assumed."""
+    """The chosen λ, all that were tried, and in words how it was chosen and what was assumed."""
 
     l2: float
     tried: tuple[Tried, ...]
@@ -54,10 +55,11 @@ def choose(
     dim: int,
     **budgets: Any,
 ) -> Tuned:
-    """The λ whose plan for the private sizes learns best on public records; of equals the largest.
+    """The largest λ whose plan for the private sizes learns as well as any on public records.
 
-    Each plan's step size, noise, steps and batches are run on at most n public records. The key is
-    fixed, so that equal arguments give equal answers.
+    Each plan's step size, noise, steps and batches are run on at most n public records. As well is
+    within one standard error of the best accuracy: a larger λ takes fewer steps. The key is fixed,
+    so that equal arguments give equal answers.
 
     Args:
         public, name: the public data, some of them held out, and what they are called.
@@ -97,15 +99,19 @@ def choose(
         raise refused or InputError(
             f"--tune {name} takes too long for every λ; give --l2 a number."
         )
-    best = max(tried, key=lambda one: one.accuracy)  # the first of equals
+    best = max(one.accuracy for one in tried)
+    share = (held_out * best + 1) / (held_out + 2)  # so that no error at all is not taken for sure
+    enough = best - math.sqrt(share * (1 - share) / held_out)
+    chosen = next(one for one in tried if one.accuracy >= enough)
     sizes = f"{parameters:,} parameters instead of {dim:,}, {rows:,} records instead of {n:,}"
     words = (
-        f"λ = {best.l2:.4g} was chosen on public data: of {len(tried)} values it has the best mean "
-        f"accuracy ({best.accuracy:.3f}) on {held_out:,} held-out rows of {name}, with {SEEDS} "
-        f"models each, learned with the plan's steps and noise; no private row was used; assumed: "
-        f"what is best on {name} ({sizes}) is good on the private data too"
+        f"λ = {chosen.l2:.4g} was chosen on public data: of {len(tried)} values it is the largest "
+        f"whose mean accuracy ({chosen.accuracy:.3f}) is within a standard error of the best "
+        f"({best:.3f}), on {held_out:,} held-out rows of {name}, with {SEEDS} models each, learned "
+        f"with the plan's steps and noise; no private row was used; assumed: what is good on "
+        f"{name} ({sizes}) is good on the private data too"
     )
-    return Tuned(best.l2, tuple(tried), words)
+    return Tuned(chosen.l2, tuple(tried), words)
 
 
 def _some(records: Any, most: int) -> Any:

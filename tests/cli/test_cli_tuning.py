@@ -1,4 +1,4 @@
-"""`dd-jax run --l2 auto --tune DATA`: the best λ on public data, whatever the private rows are."""
+"""`dd-jax run --l2 auto --tune DATA`: a good λ on public data, whatever the private rows are."""
 
 import functools
 import json
@@ -41,14 +41,16 @@ def public(tmp_path_factory):
     return loaded(records(tmp_path_factory.mktemp("public") / "public.csv", seed=0, n=120))
 
 
-def test_the_best_is_taken_and_of_equals_the_largest(public, monkeypatch):
-    accuracies = iter((0.5, 0.7, 0.9, 0.8, 0.9, 0.6, 0.5))
+def test_the_largest_within_one_standard_error_of_the_best_is_taken(public, monkeypatch):
+    """32 held-out rows: the error of .9 is √(.88 · .12 / 32) = .058."""
+    assert len(public.test.label) == 32
+    accuracies = iter((0.5, 0.83, 0.85, 0.9, 0.9, 0.6, 0.5))
     monkeypatch.setattr(tuning, "_accuracy", lambda *_: next(accuracies))
     chosen = tuning.choose(public, "some", **KNOWN)
     tried = [one.l2 for one in chosen.tried]
     np.testing.assert_allclose(tried, [10 ** (half / 2) for half in (0, -1, -2, -3, -4, -5, -6)])
     assert chosen.l2 == tried[2]
-    for said in ("0.900", "some", "2 parameters instead of 3", f"{N} records instead of {N}"):
+    for said in ("0.850", "0.900", "some"):
         assert said in chosen.words
 
 
@@ -65,8 +67,8 @@ def test_accuracies_are_those_of_models_learned_with_the_private_plan(public):
         state = mechanism.learn(jax.random.fold_in(jax.random.key(0), seed), train)
         model = np.asarray(state.model)
         right.append(public.test.features @ model * public.test.label > 0)
-    best = max(one.accuracy for one in chosen.tried)
-    assert best == pytest.approx(np.mean(right), abs=1 / np.size(right))
+    (found,) = (one.accuracy for one in chosen.tried if one.l2 == chosen.l2)
+    assert found == pytest.approx(np.mean(right), abs=1 / np.size(right))
     assert len({one.accuracy for one in chosen.tried}) > 1
 
 
@@ -82,7 +84,7 @@ def test_private_rows_do_not_matter(public, tmp_path):
     assert not np.array_equal(one.train.features, other.train.features)
     assert (first.tried, first.assumed) == (second.tried, second.assumed)
     assert first.plan == second.plan
-    assert first.plan.problem.l2 == max(first.tried, key=lambda one: one.accuracy).l2
+    assert first.plan.problem.l2 in [one.l2 for one in first.tried]
 
 
 def test_plans_that_take_too_long_or_do_not_exist_are_left_out(public, monkeypatch):
@@ -106,8 +108,7 @@ def test_the_answer_says_what_was_tried(tmp_path, capsys):
     words = ["run", "--data", str(tmp_path / "my.csv"), *how.split(), "--requests", "1"]
     assert cli.main([*words, "--l2", "auto", "--tune", str(public), "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
-    best = max(values["tried"], key=lambda one: one["accuracy"])
-    assert values["plan"]["l2"] == best["l2"]
+    assert values["plan"]["l2"] in [one["l2"] for one in values["tried"]]
     assert str(public) in values["assumed"][0]
 
 
