@@ -287,11 +287,11 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
 
 def _draw_costs(axes: Axes, config: Config, results: dict[str, np.ndarray]) -> None:
     batches = results["batches"]
-    for share, colour in zip(config.shares, COLOURS, strict=False):
+    for share, colour, marker in zip(config.shares, COLOURS, "os^Dv", strict=False):
         for reference, dashes in zip(REFERENCES, (style.SOLID, style.DASHED), strict=True):
             passes = results[cost_name(share, reference)]
             label = f"$\\varepsilon_{{dp}}$/{share} remains, {reference}"
-            style.line(axes, batches, passes, label, colour, dashes, marker="o", ms=3.5)
+            style.line(axes, batches, passes, label, colour, dashes, marker=marker, ms=3.5)
     axes.set(xscale="log", yscale="log", xlabel="number of batches m")
     axes.set(ylabel="passes for one deletion", title=f"n = {N:,}, λ = {L2:g}")
     edge = float(np.interp(NOISE_SLACK, results["noise"], batches))
