@@ -7,6 +7,7 @@ of any record, along rows and columns, in single and double precision.
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from problems import soak
 import dd_jax as dd
 from dd_jax.cli import compile_cache
 from dd_jax.data.own_file import load_file
+
+ROOT = Path(__file__).parents[1]
 
 WIDTH = 4
 # Commands on private rows, then requesters, in one process with the cache on.
@@ -67,7 +70,8 @@ def run(tmp_path, code, *arguments):
     without = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env=without | {compile_cache.VARIABLE: str(folder)},
+        # The experiments are not installed.
+        env=without | {compile_cache.VARIABLE: str(folder), "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
