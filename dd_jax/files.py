@@ -51,7 +51,7 @@ def cache_folder(variable: str, *below: str) -> Path:
 
 
 @contextlib.contextmanager
-def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+def whole_file(target: Path, *, private: bool = False, replace: bool = True) -> Iterator[BinaryIO]:
     """A temporary file that becomes the target: flushed and renamed on success, else removed.
 
     Every writer has its own temporary name, so that two of them can write one target.
@@ -59,6 +59,7 @@ def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     Args:
         target: the final name; an older file of this name is replaced in one step.
         private: only the user can read it, whatever the umask is.
+        replace: false keeps an older file, and of two writers at once the first one's.
 
     Raises:
         OSError: the system's message, with the name of the file that could not be written.
@@ -69,11 +70,23 @@ def whole_file(target: Path, *, private: bool = False) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(aside, target)
+            (os.replace if replace else _only_if_new)(aside, target)
             _flush_folder(target.parent)
     except OSError as error:
         # The system reports a full disk without the name of the file.
         raise OSError(error.errno, f"{error.strerror} while writing", str(target)) from error
+
+
+def _only_if_new(aside: Path, target: Path) -> None:
+    """Give a file a second name, which nothing else has; the first one is removed by its owner."""
+    try:
+        os.link(aside, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: two writers at once are not told apart
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.replace(aside, target)
 
 
 def place(target: Path, content: bytes) -> None:

@@ -1,5 +1,6 @@
 """Files that appear whole, groups of files that change at once, and what killed writers leave."""
 
+import errno
 import fcntl
 import os
 import random
@@ -43,6 +44,27 @@ def kill(process: subprocess.Popen) -> None:
 
 def hidden(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.name.startswith(".")}
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_two_writers_of_a_new_file_the_first_one_stays(tmp_path, links, monkeypatch):
+    def refused(*paths):
+        raise OSError(errno.ENOSYS, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+
+    def write(content, meanwhile=lambda: None):
+        with files.whole_file(tmp_path / "a", replace=False) as file:
+            meanwhile()
+            file.write(content)
+
+    with pytest.raises(FileExistsError):
+        write(b"second", meanwhile=lambda: write(b"first"))
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert not hidden(tmp_path)
+    files.place(tmp_path / "a", b"third")
+    assert (tmp_path / "a").read_bytes() == b"third"
 
 
 def test_a_group_is_plain_files_for_a_person(tmp_path):

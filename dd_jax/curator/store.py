@@ -250,8 +250,9 @@ def create(path: Path, rows: dict[str, list[tuple]]) -> None:
     Raises:
         InputError: something of this name exists, or it cannot be written.
     """
+    exists = InputError(f"{path} exists; name a new store, or open this one.")
     if path.exists() or path.is_symlink():
-        raise InputError(f"{path} exists; name a new store, or open this one.")
+        raise exists
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists():  # SQLite would write its pages into the new store
         raise InputError(f"{journal} is left of an earlier store; remove it, or name a new store.")
@@ -269,8 +270,10 @@ def create(path: Path, rows: dict[str, list[tuple]]) -> None:
         connection.execute("COMMIT")
         content = connection.serialize()
     try:
-        with files.whole_file(path, private=True) as file:
+        with files.whole_file(path, private=True, replace=False) as file:
             file.write(content)
+    except FileExistsError:  # made since then by somebody else
+        raise exists from None
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); name another.") from None
 

@@ -8,7 +8,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +60,28 @@ def test_a_removed_journal_is_removed_for_good_and_a_foreign_one_is_not_taken(tm
     with pytest.raises(InputError, match="journal"):
         stores.create(tmp_path / "new.store", {})
     assert not (tmp_path / "new.store").exists()
+
+
+def test_of_stores_made_at_once_the_first_one_stays(tmp_path):
+    start = threading.Barrier(8)
+
+    def make(number):
+        row = (0, None, bytes([number]) * 8, b"")
+        start.wait()
+        try:
+            stores.create(tmp_path / "my.store", {"records": [row]})
+        except InputError as error:
+            return str(error)
+        return "made"
+
+    for _ in range(soak(3, 50)):
+        with ThreadPoolExecutor(8) as pool:
+            said = sorted(pool.map(make, range(8)), key=len)
+        assert said[0] == "made"
+        assert all("exists" in text for text in said[1:])
+        stores.connect(tmp_path / "my.store", 1.0).close()
+        (tmp_path / "my.store").unlink()
+    assert not list(tmp_path.iterdir())
 
 
 def test_damage_is_refused_and_never_served(tmp_path, used):
