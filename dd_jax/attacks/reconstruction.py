@@ -13,6 +13,7 @@ together (ε_dp_joint).
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ MOST_RECORDS = 2_000
 FEWEST_SEEDS = 1_000
 WEAK_NOISE = 0.25
 AUDITS = 3
+# Streams of seeds that are run: the two services, their distance, the audits; each in two worlds.
+STREAMS = 2 * (2 + 2 + AUDITS)
 MEDIAN, MEDIAN_NEAR, NOISY = (
     "retraining: equal",
     f"retraining: within {TOLERANCE}",
@@ -225,15 +228,21 @@ def checkpoints(rows: Rows) -> list[int]:
     return np.unique(np.linspace(0, rows.low, MOST_ROWS).astype(int)).tolist()
 
 
-def attack(key: Array, settings: ReconstructionSettings) -> AttackResult:
+def attack(
+    key: Array, settings: ReconstructionSettings, progress: Callable[[int, int], None]
+) -> AttackResult:
     """How many honest records were released, by retraining and by Noisy-GD, and the audits."""
     rows, plan = settings.rows, make_plan(settings)
     noisy = noisy_gd_mechanism(make_problem(settings.l2), plan)
     marks = checkpoints(rows)
     each = simultaneous(settings.confidence, 3 * len(marks) + AUDITS)
     median_key, noisy_key, distance_key, audit_key = jax.random.split(key, 4)
-    median = _both(median_key, hit_trial, (True, False), settings, median_service())
-    smooth = _both(noisy_key, hit_trial, (True, False), settings, noisy)
+    counted = itertools.count(settings.seeds, settings.seeds)
+    both = functools.partial(
+        _both, settings, lambda: progress(next(counted), STREAMS * settings.seeds)
+    )
+    median = both(median_key, hit_trial, (True, False), median_service())
+    smooth = both(noisy_key, hit_trial, (True, False), noisy)
 
     def along(service: str, pair, exact: Callable | None, certified: Callable | None):
         for deletions in marks:
@@ -258,7 +267,7 @@ def attack(key: Array, settings: ReconstructionSettings) -> AttackResult:
         ),
     )
     final = table[len(marks) - 1]
-    distance = mean_distance(distance_key, settings, noisy)
+    distance = _mean_distance(distance_key, both, noisy)
     estimate = Estimate(final["success"], final["low"], final["high"], settings.seeds, each)
     bound = walk(0, 0.0)
     return AttackResult(
@@ -275,7 +284,7 @@ def attack(key: Array, settings: ReconstructionSettings) -> AttackResult:
                 f"{estimate.low:.4f} of {rows.honest} honest records was released exactly",
             ),
             _within([one for one in table if one["certified"] is not None]),
-            *_audits(audit_key, settings, plan, each),
+            *_audits(audit_key, both, settings, plan, each),
             exact_law(
                 "the median publishes as many honest records as computed",
                 "dd_jax.attacks.reconstruction.exact_advantage",
@@ -300,19 +309,27 @@ def _program(trial, service: Mechanism, rows: Rows):
     return functools.partial(trial, service=service, rows=rows)
 
 
-def _both(key: Array, trial, worlds, settings: ReconstructionSettings, service: Mechanism) -> list:
-    """The trial in two worlds, with independent coins."""
-    run = _program(trial, service, settings.rows)
-    return [
-        jax.tree.map(np.asarray, over_seeds(run, world_key, settings.seeds, jnp.asarray(world)))
-        for world_key, world in zip(jax.random.split(key), worlds, strict=True)
-    ]
+def _both(
+    settings: ReconstructionSettings,
+    tick: Callable[[], None],
+    key: Array,
+    trial,
+    worlds,
+    service: Mechanism,
+) -> list:
+    """The trial in two worlds, with independent coins; a tick after each of them."""
+    run, found = _program(trial, service, settings.rows), []
+    for world_key, world in zip(jax.random.split(key), worlds, strict=True):
+        seen = over_seeds(run, world_key, settings.seeds, jnp.asarray(world))
+        found.append(jax.tree.map(np.asarray, seen))
+        tick()
+    return found
 
 
-def mean_distance(key: Array, settings: ReconstructionSettings, noisy: Mechanism) -> float:
+def _mean_distance(key: Array, both: Callable[..., list], noisy: Mechanism) -> float:
     """What Noisy-GD's protection costs: how far its releases are from the median, on average."""
     exact, smooth = (
-        _both(part, ends_trial, (LOW, HIGH), settings, service)
+        both(part, ends_trial, (LOW, HIGH), service)
         for part, service in zip(jax.random.split(key), (median_service(), noisy), strict=True)
     )
     return float(np.mean(np.abs(np.subtract(exact, smooth))))
@@ -334,7 +351,13 @@ def _within(table: list[dict]) -> Finding:
     return Finding(claim, bool(beyond), evidence)
 
 
-def _audits(key: Array, settings: ReconstructionSettings, plan: Plan, confidence: float):
+def _audits(
+    key: Array,
+    both: Callable[..., list],
+    settings: ReconstructionSettings,
+    plan: Plan,
+    confidence: float,
+):
     """The strongest test of all releases together: ours, with too little noise, and a null."""
     problem = make_problem(settings.l2)
     weak = Schedule.of(plan)._replace(
@@ -373,7 +396,7 @@ def _audits(key: Array, settings: ReconstructionSettings, plan: Plan, confidence
     )
     for number_of, (claim, stated, numbers, worlds) in enumerate(cases):
         service = noisy_gd_mechanism(problem, numbers)
-        pair = _both(jax.random.fold_in(key, number_of), ends_trial, worlds, settings, service)
+        pair = both(jax.random.fold_in(key, number_of), ends_trial, worlds, service)
         (verdict,) = audit(pair, stated, confidence=confidence, independent=True).verdicts
         yield Finding(claim, verdict.refuted, str(verdict))
 
@@ -394,4 +417,5 @@ ATTACK = Attack(
         series="service",
     ),
     ReconstructionSettings,
+    reports=True,
 )
