@@ -98,6 +98,15 @@ def measure_costs(key: Array, contestant: Contestant, board: games.Board, reques
     )
 
 
+class Share(NamedTuple):
+    """A system's part of the work: seeds, releases, copies as in `Row`; and what they cost."""
+
+    seeds: int
+    releases: int
+    copies: int
+    work: float
+
+
 @dataclass(frozen=True)
 class Row:
     """A system on one data set; text where a value does not exist, which says why.
@@ -282,7 +291,7 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
     Returns the rows, and why a system has none.
     """
     stream_key, game_key, gupta_key = jax.random.split(key, 3)
-    entries, refused = [], {}
+    entries, refused, of_all = [], {}, f"of {len(chosen)} systems"
     for number, (name, make) in enumerate(chosen.items()):
         try:
             contestant = make(scene)
@@ -292,23 +301,31 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
         except CertificateRefused as why:
             refused[name] = str(why)
         else:
-            entries.append((name, contestant, board, costs))
-    say(f"{scene.name}: costs of {len(entries)} systems measured")
+            share = affordable(scene.config, contestant, costs, scene.dim)
+            entries.append((share.work, number, name, contestant, board, costs, share))
+        say(f"{scene.name}: costs of {name}, {number + 1} {of_all}")
     reference = scene.reference(_retraining(stream_key, scene))
+    # The longest first, so that no core waits for one of them at the end.
+    entries.sort(key=lambda entry: entry[:2], reverse=True)
+    start, done, whole = time.monotonic(), [], sum(entry[0] for entry in entries)
 
-    def play(numbered) -> Row | None:
-        number, (name, contestant, board, costs) = numbered
-        row_key = jax.random.fold_in(game_key, number)
+    def play(entry) -> tuple[int, Row] | None:
+        work, number, name, contestant, board, costs, share = entry
+        found, measured = None, (contestant, board, costs, share)
         try:
-            row = _row(row_key, scene, name, contestant, board, costs, each, reference)
+            row_key = jax.random.fold_in(game_key, number)
+            found = number, _row(row_key, scene, name, *measured, each, reference)
         except CertificateRefused as why:
             refused[name] = str(why)
-            return None
-        say(f"{scene.name}: {name}")
-        return row
+        done.append(work)
+        left = (time.monotonic() - start) * (whole / sum(done) - 1)
+        time_left = f", about {left:.0f} s left" if len(done) < len(entries) else ""
+        say(f"{scene.name}: games of {name}, {len(done)} of {len(entries)} systems{time_left}")
+        return found
 
     with ThreadPoolExecutor(2) as pool:
-        rows = [row for row in pool.map(play, enumerate(entries)) if row is not None]
+        numbered = [found for found in pool.map(play, entries) if found is not None]
+    rows = [row for _, row in sorted(numbered, key=lambda found: found[0])]
     refused = {name: refused[name] for name in chosen if name in refused}
     return with_gupta(gupta_key, rows, each, say), refused
 
@@ -328,12 +345,12 @@ def _row(
     contestant: Contestant,
     board: games.Board,
     costs: Costs,
+    share: Share,
     each: float,
     reference: Reference,
 ) -> Row:
     quiet_key, adaptive_key = jax.random.split(key)
-    config = scene.config
-    seeds, shown, copies = affordable(config, contestant, costs, scene.dim)
+    seeds, shown, copies, _ = share
     play = partial(games.sample, contestant=contestant, board=board, seeds=seeds)
     quiet = _released(play(quiet_key, copies=0, releases=shown))
     if contestant.repeats and not _all_equal(quiet.present.means):
@@ -369,9 +386,7 @@ def _row(
     )
 
 
-def affordable(
-    config: Config, contestant: Contestant, costs: Costs, dim: int
-) -> tuple[int, int, int]:
+def affordable(config: Config, contestant: Contestant, costs: Costs, dim: int) -> Share:
     """Seeds, releases and copies within `Config.work`: fewer of each where a system is costly.
 
     Counts decide, not times: the same on every machine.
@@ -389,7 +404,8 @@ def affordable(
         seeds = round(min(config.seeds, config.work / max(seed, 1)))
         if seeds >= ENOUGH_SEEDS:
             break
-    return min(config.seeds, max(LEAST_SEEDS, seeds)), releases, copies
+    seeds = min(config.seeds, max(LEAST_SEEDS, seeds))
+    return Share(seeds, releases, copies, seeds * max(seed, 1.0))
 
 
 def _released(pair: Pair) -> Pair:

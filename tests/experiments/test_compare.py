@@ -118,7 +118,7 @@ def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
     made, config = leaky(scene, 0.0), Config()
 
     def affordable(gradients, **more):
-        return measure.affordable(config, made, costs_of(gradients, **more), 10)
+        return measure.affordable(config, made, costs_of(gradients, **more), 10)[:3]
 
     assert affordable(1e3) == (500, 100, 16)
     # 10¹² over 2 worlds, 10 features, 10 releases and 17 requests before them, 3·10⁷ each.
@@ -129,7 +129,7 @@ def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
     assert affordable(1e8) == (round(1e12 / (2 * 10 * 8 * 1e8)), 3, 4)
     assert affordable(1e9) == (measure.LEAST_SEEDS, 3, 4)
     solving = costs_of(0.0)._replace(solves=3e6)
-    assert measure.affordable(config, made, solving, 10) == affordable(1e8)
+    assert measure.affordable(config, made, solving, 10)[:3] == affordable(1e8)
     repeating = dataclasses.replace(made, repeats=True)
     assert measure.affordable(config, repeating, costs_of(1e3), 10)[1] == measure.REPEATED
 
@@ -365,7 +365,8 @@ def test_each_adversary_is_judged_by_what_it_sees(scene, monkeypatch):
     monkeypatch.setattr(games, "sample", sample)
     made = leaky(scene, 0.0)
     costs = costs_of(1.0)
-    measured = (games.make_board(scene, made), costs, 0.99, scene.reference(1.0))
+    share = measure.affordable(scene.config, made, costs, scene.dim)
+    measured = (games.make_board(scene, made), costs, share, 0.99, scene.reference(1.0))
     found = measure._row(jax.random.key(0), scene, "leaky", made, *measured)
     assert asked == [(0, 3), (4, 1)]
     one, many, adaptive = found.advantages
