@@ -580,9 +580,22 @@ _EXACT_NULL = Control(
     score=_last_bits,
 )
 
+_GIBBS_NULL = Control(
+    "null, to the Gibbs law",
+    "nothing: both worlds are draws of the Gibbs law, and no difference is claimed",
+    GibbsSetting(same_record=True),
+    "renyi_bins",
+    10_000,
+    lambda setting: RenyiClaim(ORDER, 0.0, two_sided=False),
+    score=lambda setting: quadratic(),
+)
+
 CONTROLS: dict[str, Control] = {
     control.name: control
-    for control in (*_MUTANTS, *_GIBBS_MUTANTS, *_EXACT_MUTANTS, *_NULLS, _EXACT_NULL)
+    for control in (
+        *(*_MUTANTS, *_GIBBS_MUTANTS, *_EXACT_MUTANTS),
+        *(*_NULLS, _EXACT_NULL, _GIBBS_NULL),
+    )
 }
 """Every control by name: the mutants first, then the nulls of every gate."""
 

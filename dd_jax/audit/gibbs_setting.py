@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,20 +44,22 @@ class GibbsSetting:
     Attributes:
         dim: d. n: records.
         l2: λ. noise_variance: σ². eps_dd: the deletion budget.
+        same_record: whether draws of the Gibbs law take the release's place, which makes the
+            setting a null.
     """
-
-    same_record: ClassVar[bool] = False  # a mistake is judged here, not a null
 
     dim: int = 10
     n: int = 1000
     l2: float = 0.77
     noise_variance: float = 4.0
     eps_dd: float = 0.5
+    same_record: bool = False
 
     def __str__(self):
+        released = "two sets of draws of" if self.same_record else "φ_1 against"
         return (
             f"tanh margin, d = {self.dim}, n = {self.n}, σ² = {self.noise_variance:g}, "
-            f"ε_dd = {self.eps_dd:g}; φ_1 against its Gibbs law"
+            f"ε_dd = {self.eps_dd:g}; {released} its Gibbs law"
         )
 
     @functools.cached_property
@@ -103,12 +105,19 @@ class GibbsSetting:
     ) -> Pair:
         """φ_1 of a curator, and as many draws from the Gibbs law of D_1; (seeds, d) each."""
         run_key, gibbs_key = jax.random.split(key)
-        padded = CHUNK * math.ceil(seeds / CHUNK)  # as in `ControlSetting.sample`
-        run, database = _run(make, self), self.database
-        released = over_seeds(run, run_key, padded, database, self.edit, chunk=CHUNK, mesh=mesh)
+        database = self.database
         after = apply_edit(database, self.edit)
-        drawn = gibbs_samples(gibbs_key, self.problem, after, self.noise_variance, seeds)
-        return Pair(np.asarray(released)[:seeds], np.asarray(drawn))
+
+        def of_gibbs(key):
+            return gibbs_samples(key, self.problem, after, self.noise_variance, seeds)
+
+        if self.same_record:
+            released = of_gibbs(run_key)
+        else:
+            padded = CHUNK * math.ceil(seeds / CHUNK)  # as in `ControlSetting.sample`
+            run = _run(make, self)
+            released = over_seeds(run, run_key, padded, database, self.edit, chunk=CHUNK, mesh=mesh)
+        return Pair(np.asarray(released)[:seeds], np.asarray(of_gibbs(gibbs_key)))
 
 
 @functools.cache

@@ -88,6 +88,9 @@ def _given(config: Config, *names: str) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
 
 
+CONTROLS_TITLE = "Controls: mutants must be flagged, correct curators and nulls must not"
+
+
 # --- a setting ----------------------------------------------------------------------------------
 
 
@@ -95,7 +98,9 @@ def _setting(config: Config) -> int:
     import jax
 
     from dd_jax.audit import settings as known
+    from dd_jax.audit.controls import run_controls
     from dd_jax.audit.settings import base
+    from dd_jax.keys import tagged
 
     if config.replays is not None:
         raise InputError("--replays belongs to --controls and --coverage; drop it.")
@@ -115,6 +120,12 @@ def _setting(config: Config) -> int:
     )
     rows = [found.to_dict() for found in judged]
     refuted = any(row["verdict"] == "refuted" for row in rows)
+    say(f"{setting.name}: judging its controls")
+    control_key = tagged(jax.random.key(config.seed), "controls")
+    beside = run_controls(
+        control_key, names=setting.controls, replays=1, mesh=config.devices.make_mesh()
+    )
+    passed = all(row.as_expected for row in beside)
     # At the top, the claim whose certificate the samples came closest to (or exceeded).
     closest = max(rows, key=lambda row: row["audited"] / row["certified"])
     values = {
@@ -130,12 +141,15 @@ def _setting(config: Config) -> int:
         "claim": closest["name"],
         **{key: closest[key] for key in ("audited", "exact", "certified", "paper")},
         "claims": rows,
+        "controls_passed": passed,
+        "controls": [row.to_dict() for row in beside],
     }
     if config.json:
         print_json(values)
     else:
         _print_setting(setting, values)
-    return int(refuted)
+        _print_beside(beside)
+    return int(refuted or not passed)
 
 
 def _blind(rows: list[dict]) -> list[str]:
@@ -183,6 +197,24 @@ def _print_setting(setting, values: dict) -> None:
         f"{values['claims'][0]['power']:g}\n"
         "paper: the same settings under the paper's accountant"
     )
+
+
+def _print_beside(rows: list) -> None:
+    """The controls of a setting: what must be flagged, and what must not."""
+    cells = [
+        (
+            row.control,
+            row.seeds,
+            _yes(row.flagged),
+            _yes(row.correct_flagged),
+            row.evidence or row.correct_evidence,
+        )
+        for row in rows
+    ]
+    columns = ("control", "seeds", "flagged", "correct flagged", "evidence")
+    print_table(CONTROLS_TITLE, columns, cells)
+    if not all(row.as_expected for row in rows):
+        print("NOT as expected: nothing can be concluded from this audit")
 
 
 # --- the notions of deletion --------------------------------------------------------------------
@@ -283,7 +315,7 @@ def _controls(config: Config) -> int:
         return int(not passed)
     columns = ("control", "gate", "seeds", "flagged", "power", "correct flagged", "false alarms")
     print_table(
-        "Controls: mutants must be flagged, correct curators and nulls must not",
+        CONTROLS_TITLE,
         columns,
         [
             (

@@ -39,7 +39,8 @@ def test_json_then_the_same_from_what_was_kept(tmp_path, capsys, monkeypatch):
     assert row["audited"] == found["audited"]
     before = kept_in(tmp_path)
     assert before
-    monkeypatch.setattr(ensemble, "over_seeds", None)  # nothing is computed again
+    monkeypatch.setattr(ensemble, "over_seeds", None)  # no claim's runs are computed again
+    monkeypatch.setattr(controls, "run_controls", lambda *args, **options: [])
     assert run(capsys, *options)[0] == 0
     assert kept_in(tmp_path) == before
 
@@ -78,11 +79,33 @@ def test_a_refuted_claim_is_status_1(capsys, monkeypatch):
         return [SimpleNamespace(to_dict=lambda row=row: row) for row in (fine, row)]
 
     monkeypatch.setattr(audits, "run", refuted)
+    monkeypatch.setattr(controls, "run_controls", lambda *args, **options: [])
     status, out, _ = run(capsys, "linear", "--no-save", "--json")
     found = json.loads(out)
     assert (status, found["claim"], found["verdict"]) == (1, "dp", "refuted")
     assert run(capsys, "linear", "--mesh", "1", "1")[0] == 1
     assert (keeps[0].mesh, keeps[1].mesh.size) == (None, 1)
+
+
+@pytest.mark.parametrize("batches", ["1", "3"])
+def test_an_audit_shows_a_mistake_that_it_flags_and_a_null_that_it_does_not(batches, capsys):
+    options = ("--claim", "dp" if batches == "1" else "dp-first", "--no-save", "--seeds", "500")
+    found = json.loads(run(capsys, *options, "--batches", batches, "--json")[1])
+    mutant, null = found["controls"]
+    assert found["controls_passed"]
+    assert (mutant["flagged"], mutant["correct_flagged"]) == (True, False)
+    assert (null["flagged"], null["correct_flagged"]) == (None, False)
+
+
+def test_an_audit_whose_control_is_not_flagged_is_status_1(capsys, monkeypatch):
+    rate = proportion(1, 1, 0.95)
+    what = ("half noise", "mutant", "σ²/2", "linear", "gaussian_mu", 100)
+    unnoticed = ControlRow(*what, False, False, rate, rate, None, "", 0.999)
+    monkeypatch.setattr(controls, "run_controls", lambda *args, **options: [unnoticed])
+    options = ("--claim", "dp", "--no-save", "--seeds", "500")
+    assert run(capsys, *options)[0] == 1
+    status, out, _ = run(capsys, *options, "--json")
+    assert (status, json.loads(out)["verdict"]) == (1, "consistent")
 
 
 def test_an_audit_that_could_not_have_noticed_says_so_and_names_the_seeds(capsys):

@@ -62,7 +62,11 @@ class AuditedClaim(NamedTuple):
 
 
 class AuditSetting(NamedTuple):
-    """Interactions and the claims that are judged on them; `config` goes into manifests."""
+    """Interactions and the claims that are judged on them; `config` goes into manifests.
+
+    `controls` names those of `dd_jax.audit.controls` that are judged beside the claims: a mistake
+    that the same kind of gate must flag, and a null that it must not.
+    """
 
     name: str
     summary: str
@@ -70,6 +74,7 @@ class AuditSetting(NamedTuple):
     plan: Plan
     interactions: dict[str, Interaction]
     audited: tuple[AuditedClaim, ...]
+    controls: tuple[str, ...] = ()
 
 
 def certified(
@@ -82,6 +87,13 @@ def certified(
         return ours, None
     paper = replace(plan, accountant="paper").certificate(*asked)
     return ours, claims.of_certificate(paper, which).claimed
+
+
+def gaussian_controls(batches: int) -> tuple[str, ...]:
+    """Controls of the gate `gaussian_mu`, which most claims of convex losses are judged by."""
+    if batches == 1:
+        return "half noise", "null, gaussian_mu"
+    return "batch of the deleted row skipped", "null with batches, gaussian_mu"
 
 
 def targets(n: int, batches: int) -> dict[str, int]:

@@ -19,6 +19,7 @@ from dd_jax.audit.settings.base import (
     AuditedClaim,
     AuditSetting,
     certified,
+    gaussian_controls,
     one_event,
     targets,
 )
@@ -65,7 +66,9 @@ def setting(order: float, batches: int = 1) -> AuditSetting:
         audited += _audited(plan, order, where, row, deleted_by)
     config = {"setting": "linear", "order": order, "batches": batches}
     summary = "linear loss, exact laws" + ("" if full else f", n = {n} in {batches} batches")
-    return AuditSetting("linear", summary, config, plan, interactions, tuple(audited))
+    return AuditSetting(
+        "linear", summary, config, plan, interactions, tuple(audited), gaussian_controls(batches)
+    )
 
 
 def _interactions(

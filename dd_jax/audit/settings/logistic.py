@@ -25,6 +25,7 @@ from dd_jax.audit.settings.base import (
     AuditedClaim,
     AuditSetting,
     certified,
+    gaussian_controls,
     one_event,
     targets,
 )
@@ -209,6 +210,7 @@ def setting(order: float, batches: int = 1) -> AuditSetting:
         plan,
         interactions,
         tuple(audited),
+        gaussian_controls(batches),
     )
 
 

@@ -33,6 +33,7 @@ REQUESTS = 2
 CHUNK = 5_000
 # A Rényi bound proper: the Gibbs law is not a neighbour, and no μ is claimed.
 RENYI = ("renyi_bins",)
+CONTROLS = ("half variance, to the Gibbs law", "null, to the Gibbs law")
 
 
 def setting(order: float, batches: int = 1) -> AuditSetting:
@@ -58,9 +59,8 @@ def setting(order: float, batches: int = 1) -> AuditSetting:
         f"tanh margin in one dimension, {plan.learn_steps:,} steps to learn and "
         f"{plan.delete_steps:,} per request"
     )
-    return AuditSetting(
-        "nonconvex", summary, config, plan, interactions(problem, plan), audited(problem, plan)
-    )
+    run, claimed = interactions(problem, plan), audited(problem, plan)
+    return AuditSetting("nonconvex", summary, config, plan, run, claimed, CONTROLS)
 
 
 def labelled(label: float, rows: int = N) -> Labelled:
