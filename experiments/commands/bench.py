@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,19 @@ COLUMNS = {
     "× PyTorch, no clip": "torch_unclipped_ratio",
     "bytes": "peak_bytes",
 }
+# What is printed of a store's life: in words, and what its number is multiplied with.
+LIFE = {
+    "steps": ("steps of a deletion, without a store: ms", 1e3),
+    "first": ("a deletion, median of the first 100: ms", 1e3),
+    "last": ("the same of the last 100 of 1,000: ms", 1e3),
+    "last_over_first": ("last over first", 1),
+    "run_of_many": ("a run for 100 owners: ms", 1e3),
+    "memory_first": ("memory in the first 100: MB", 1),
+    "memory_last": ("memory after 1,000: MB", 1),
+    "store": ("the store, with 2,000 receipts: MB", 1),
+    "open": ("opening it: s", 1),
+    "verify": ("verifying it: s", 1),
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,9 @@ class Config:
     A run on one core also measures that cell, with two."""
     quick: bool = False
     """Measure only the kernel, without streams and growth."""
+    curator: bool = False
+    """Instead: what a deletion of `dd-jax curate` costs beside its steps, in a thousand of them,
+    in milliseconds of processor time."""
     history: Path = Path("results/bench.jsonl")
     """File with past results."""
     figure: Path = Path("results/bench.png")
@@ -52,6 +69,8 @@ class Config:
 
 def main(config: Config) -> int:
     """Run the benchmark, print its tables and save its figure."""
+    if config.curator:
+        return _lives(config)
     available = _available(config.cores)
     for option, path in (("--history", config.history), ("--figure", config.figure)):
         _check_file(option, path)
@@ -81,6 +100,25 @@ def main(config: Config) -> int:
     else:
         _print(result)
         print(f"Figure: {config.figure}. Past runs: {config.history}.")
+    return 0
+
+
+def _lives(config: Config) -> int:
+    """A store in each arithmetic, in a folder that is removed."""
+    from experiments.bench import curator
+
+    lives = {}
+    for arithmetic in ("exact", "fast"):
+        with tempfile.TemporaryDirectory() as folder:
+            lives[arithmetic] = curator.life(Path(folder), arithmetic, say=say)
+    if config.json:
+        print_json(lives)
+        return 0
+    rows = [
+        (words, *(life[key] * scale for life in lives.values()))
+        for key, (words, scale) in LIFE.items()
+    ]
+    print_table("20,000 rows of 30 columns", ["", *lives], rows)
     return 0
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from problems import soak
 
+import dd_jax as dd
 from dd_jax import cli, erm
 from experiments.__main__ import PROGRAM
-from experiments.bench import kernel, run, streams
+from experiments.bench import curator, kernel, run, streams
 
 
 @pytest.fixture
@@ -157,6 +158,29 @@ def test_growth_times_each_axis_and_holds_memory_to_the_formula(monkeypatch):
     decade = np.log10(found["seconds"][1] / found["seconds"][0])
     assert found["time_exponent"] == pytest.approx(decade)
     assert all(np.array(found["bytes"]) <= found["formula_bytes"])
+
+
+def test_a_store_is_used_up_and_timed(tmp_path, monkeypatch):
+    """The eight owners are deleted, one by one and together; each deletion takes a second more."""
+    monkeypatch.setattr(curator, "WINDOW", 2)
+    monkeypatch.setattr(kernel, "best_times", lambda functions: dict.fromkeys(functions, 0.5))
+    clock, served = [0.0], []
+    delete, sizes = dd.curator.Curator.delete, {"rows": 8, "columns": 2, "say": lambda text: None}
+
+    def later(store, ids, **options):
+        served.append(ids)
+        clock[0] += len(served)
+        return delete(store, ids, **options)
+
+    monkeypatch.setattr(dd.curator.Curator, "delete", later)
+    monkeypatch.setattr(curator.time, "process_time", lambda: clock[0])
+    found = curator.life(tmp_path, "fast", single=4, runs=2, owners=2, **sizes)
+    assert [len(ids) for ids in served] == [1, 1, 1, 1, 2, 2]
+    assert len({name for ids in served for name in ids}) == 8
+    assert (found["steps"], found["first"], found["last"]) == (0.5, 1.5, 3.5)
+    assert (found["run_of_many"], found["open"]) == (5.5, 0)
+    with dd.curator.open(tmp_path / "fast.store") as store:
+        assert store.status()["owners"] == 0
 
 
 # --- past runs ------------------------------------------------------------------------------------
