@@ -38,6 +38,13 @@ def panels(rows: int, columns: int, *, height: float = 3.4) -> tuple[Figure, lis
     return figure, list(axes.ravel())
 
 
+def three_panels(*, height: float) -> tuple[Figure, list[Axes]]:
+    """Three panels of 5 by `height` inches, two above one; side by side they would print small."""
+    figure, (*three, empty) = panels(2, 2, height=height)
+    empty.remove()
+    return figure, three
+
+
 def rows(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
     """A figure of rows, 10 by `height` inches, whose panels need not line up with each other."""
     figure = plt.figure(figsize=(10, height * count))

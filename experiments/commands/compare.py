@@ -45,7 +45,7 @@ class Config:
     """The target ε for a deleted record."""
     delta: float = 1e-5
     """The target δ, the same."""
-    seeds: int = 500
+    seeds: int = 250
     """Interactions in each world; systems with costly requests get fewer."""
     records: int | None = None
     """Number of records n of each data set, including the target; all of them by default."""

@@ -32,7 +32,7 @@ SMALL_DATA = ("digits-3-vs-8", "breast-cancer")
 L2, OTHER_L2 = 0.008, {"adult": 0.003}
 QUICK_RECORDS = 2_000
 # Multiplications and additions of the games of one system, roughly.
-WORK, QUICK_WORK = 1e12, 1e11
+WORK, QUICK_WORK = 5e11, 5e10
 TARGET_ROW = 0
 OWN_SHARE = 0.9
 LONGEST_ROW = 0.9999
@@ -68,7 +68,7 @@ class Config:
     epsilon: float = 1.0
     delta: float = 1e-5
     private_factor: float = 3.0
-    seeds: int = 500
+    seeds: int = 250
     quick: bool = False
     records: int | None = None
     l2: float | None = None

@@ -285,7 +285,7 @@ def _over_budgets(key: Array, config: Config) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Three panels: over p, over the number of passwords, over ε."""
-    figure, (left, middle, right) = style.panels(1, 3, height=4.6)
+    figure, (left, middle, right) = style.three_panels(height=4.6)
     _draw_looks(left, config, results)
     _draw_passwords(middle, config, results)
     _draw_necessity(right, config, results)

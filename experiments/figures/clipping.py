@@ -163,7 +163,7 @@ def _bounds(config: Config, plan: Plan) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """The field along the flat axis, and R_q along the steps for both kinds of losses."""
-    figure, (field, skew, twin) = style.panels(1, 3, height=4.2)
+    figure, (field, skew, twin) = style.three_panels(height=4.2)
     _draw_field(field, results)
     paper = ("paper", "paper's certificate", style.ORANGE, "-.")
     composition = ("composition", "certified by plan_composition", style.BLACK, style.SOLID)

@@ -261,7 +261,7 @@ def _bounds(config: Config, plans: dict[str, dd.Plan]) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Risk under both plans, accuracy under the optimal one: means with a 90% band of seeds."""
-    figure, axes = style.panels(1, 3, height=4.2)
+    figure, axes = style.three_panels(height=4.2)
     for panel, (plan, words) in zip(axes, PLANS.items(), strict=False):
         _draw(panel, config, results, plan, "risk")
         bounds = results[f"{plan}_bound"]

@@ -120,13 +120,13 @@ def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
     def affordable(gradients, **more):
         return measure.affordable(config, made, costs_of(gradients, **more), 10)[:3]
 
-    assert affordable(1e3) == (500, 100, 16)
-    # 10¹² over 2 worlds, 10 features, 10 releases and 17 requests before them, 3·10⁷ each.
-    assert affordable(3e7) == (round(1e12 / (2 * 10 * 27 * 3e7)), 10, 16)
+    assert affordable(1e3) == (250, 100, 16)
+    # 5·10¹¹ over 2 worlds, 10 features, 10 releases and 17 requests before them, 1.5·10⁷ each.
+    assert affordable(1.5e7) == (round(5e11 / (2 * 10 * 27 * 1.5e7)), 10, 16)
     # Ten features: a Hessian is ten gradients, in learning too, which both games do.
-    assert affordable(2e6, hessians=2.8e6) == affordable(3e7)
-    assert affordable(0.0, learn=(0.0, 1e8)) == (round(1e12 / (2 * 10 * 2 * 1e9)), 3, 4)
-    assert affordable(1e8) == (round(1e12 / (2 * 10 * 8 * 1e8)), 3, 4)
+    assert affordable(1e6, hessians=1.4e6) == affordable(1.5e7)
+    assert affordable(0.0, learn=(0.0, 4e7)) == (round(5e11 / (2 * 10 * 2 * 4e8)), 3, 4)
+    assert affordable(1e8) == (round(5e11 / (2 * 10 * 8 * 1e8)), 3, 4)
     assert affordable(1e9) == (measure.LEAST_SEEDS, 3, 4)
     solving = costs_of(0.0)._replace(solves=3e6)
     assert measure.affordable(config, made, solving, 10)[:3] == affordable(1e8)
