@@ -38,11 +38,14 @@ def panels(rows: int, columns: int, *, height: float = 3.4) -> tuple[Figure, lis
     return figure, list(axes.ravel())
 
 
-def three_panels(*, height: float) -> tuple[Figure, list[Axes]]:
-    """Three panels of 5 by `height` inches, two above one; side by side they would print small."""
-    figure, (*three, empty) = panels(2, 2, height=height)
-    empty.remove()
-    return figure, three
+def three_panels(*, height: float) -> tuple[Figure, list[Axes], Axes]:
+    """Three panels of 5 by `height` inches, and an empty place for a legend beside the third.
+
+    Three in one row would be too small in a column of a paper.
+    """
+    figure, (*three, place) = panels(2, 2, height=height)
+    place.axis("off")
+    return figure, three, place
 
 
 def rows(count: int, *, height: float) -> tuple[Figure, list[SubFigure]]:
@@ -105,6 +108,11 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def legend_in(place: Axes, panel: Axes) -> None:
+    """The legend of a panel in the empty place of `three_panels`."""
+    place.legend(*panel.get_legend_handles_labels(), loc="center left")
 
 
 def legend_below(axes: Axes, columns: int = 2) -> None:

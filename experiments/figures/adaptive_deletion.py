@@ -38,10 +38,10 @@ from experiments.page import Table
 
 TITLE = "Adaptive requests: what a look costs, and what privacy is for"
 CAPTION = (
-    "Left: a requester that sees p releases, then recodes the other rows by them, attains this "
+    "Top left: a requester that sees p releases, then recodes the other rows by them, attains this "
     "library's certificate for it and exceeds the bound for fixed requests (erratum E2). "
-    "Middle: one look breaks what the paper's reduction to fixed requests allows "
-    "as stated. Right: the attack that shows that privacy is necessary has the "
+    "Top right: one look breaks what the paper's reduction to fixed requests allows "
+    "as stated. Below: the attack that shows that privacy is necessary has the "
     "product of two tests' advantages if deletion retrains; a curator that leans against its own "
     "model escapes it (erratum E8)."
 )
@@ -285,14 +285,15 @@ def _over_budgets(key: Array, config: Config) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Three panels: over p, over the number of passwords, over ε."""
-    figure, (left, middle, right) = style.three_panels(height=4.6)
-    _draw_looks(left, config, results)
-    _draw_passwords(middle, config, results)
-    _draw_necessity(right, config, results)
-    left.set_ylabel("advantage on the deleted record")
-    for axis in (left, middle, right):
-        axis.set_ylim(-0.08, 1.08)
+    figure, (looks, passwords, necessity), place = style.three_panels(height=4.6)
+    _draw_looks(looks, config, results)
+    _draw_passwords(passwords, config, results)
+    _draw_necessity(necessity, config, results)
+    for axis in (looks, passwords, necessity):
+        axis.set(ylim=(-0.08, 1.08), ylabel="advantage on the deleted record")
+    for axis in (looks, passwords):
         style.legend_below(axis, columns=1)
+    style.legend_in(place, necessity)
     return figure
 
 

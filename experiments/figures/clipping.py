@@ -29,11 +29,11 @@ from experiments.page import Table
 
 TITLE = "Clipping keeps convexity for GLMs only"
 CAPTION = (
-    "Left: the mean clipped gradient along one axis. Convexity needs a slope of at least λ; a "
+    "Top left: the mean clipped gradient along one axis. Convexity needs a slope of at least λ; a "
     "clipped GLM has it, and clipped losses that are not GLMs are flat there (erratum E1, against "
-    "the lemma that clipping retains convexity). Middle: nothing contracts along that axis, and "
+    "the lemma that clipping retains convexity). Top right: nothing contracts along that axis, and "
     "samples prove that a deleted record stays, far beyond the paper's certificate; plan_convex "
-    "refuses this problem, and the sum over steps of plan_composition holds. Right: the GLM "
+    "refuses this problem, and the sum over steps of plan_composition holds. Below: the GLM "
     "forgets as certified."
 )
 NOTE = (
@@ -163,7 +163,7 @@ def _bounds(config: Config, plan: Plan) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """The field along the flat axis, and R_q along the steps for both kinds of losses."""
-    figure, (field, skew, twin) = style.three_panels(height=4.2)
+    figure, (field, skew, twin), place = style.three_panels(height=4.2)
     _draw_field(field, results)
     paper = ("paper", "paper's certificate", style.ORANGE, "-.")
     composition = ("composition", "certified by plan_composition", style.BLACK, style.SOLID)
@@ -182,8 +182,9 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
         axis.set(yscale="log", ylim=(1e-6, top), ylabel=f"$R_{{{config.order:g}}}$ of the worlds")
         axis.set_xlabel("steps since the deletion (0: the learned model)")
         axis.set_title(f"clipped, {name}")
-    for axis in (field, skew, twin):
+    for axis in (field, skew):
         style.legend_below(axis, columns=1)
+    style.legend_in(place, twin)
     return figure
 
 

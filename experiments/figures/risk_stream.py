@@ -261,7 +261,7 @@ def _bounds(config: Config, plans: dict[str, dd.Plan]) -> dict[str, np.ndarray]:
 
 def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     """Risk under both plans, accuracy under the optimal one: means with a 90% band of seeds."""
-    figure, axes = style.three_panels(height=4.2)
+    figure, axes, place = style.three_panels(height=4.2)
     for panel, (plan, words) in zip(axes, PLANS.items(), strict=False):
         _draw(panel, config, results, plan, "risk")
         bounds = results[f"{plan}_bound"]
@@ -279,7 +279,7 @@ def plot(config: Config, results: dict[str, np.ndarray]) -> Figure:
     axes[2].set(title=PLANS["optimal"], ylabel="held-out accuracy")
     for panel in axes:
         panel.set_xlabel("edit requests served")
-    style.legend_of_all(figure, axes[1], columns=5)  # the panel that shows all of them
+    style.legend_in(place, axes[1])  # the panel that shows all of them
     return figure
 
 

@@ -45,7 +45,7 @@ def test_samples_are_beyond_the_papers_certificate_and_within_ours(results):
     assert column(slopes, "plan_convex refuses") == [True, False]
     assert np.all(results["not a GLM proved"] < results["linearised"])
     # A lower bound of 0 shows nothing, and has no mark.
-    *_, twin = clipping.plot(CONFIG, results).axes
+    *_, twin, _ = clipping.plot(CONFIG, results).axes
     (marks,) = (line.get_ydata() for line in twin.lines if line.get_marker() == "^")
     assert results["GLM proved"][1] == 0
     assert np.array_equal(marks, results["GLM proved"][:1])
