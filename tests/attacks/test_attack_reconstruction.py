@@ -77,7 +77,11 @@ def test_nothing_is_published_where_the_walk_stays_among_the_adversarys_own():
 
 def test_retraining_publishes_those_who_stay_and_noisy_gd_does_not():
     """The control with a quarter of the noise is refuted; certificate, null and exact law stand."""
-    result = find("reconstruction").run(jax.random.key(5), seeds=1_000)
+    told = []
+    result = find("reconstruction").run(
+        jax.random.key(5), lambda done, total: told.append(done / total), seeds=1_000
+    )
+    assert told == [(1 + done) / len(told) for done in range(len(told))]
     owners = [finding.claim.owner for finding in result.findings if finding.refuted]
     assert owners == ["prior work", "control"]
     assert result.exact == 1.0

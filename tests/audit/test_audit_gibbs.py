@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,14 @@ from problems import signed, soak
 from scipy import stats
 
 import dd_jax as dd
-from dd_jax.audit import RenyiClaim, audit, gibbs_samples, of_certificate, quadratic
+from dd_jax.audit import (
+    RenyiClaim,
+    audit,
+    gibbs_samples,
+    gibbs_setting,
+    of_certificate,
+    quadratic,
+)
 from dd_jax.audit.settings import base as audits
 from dd_jax.audit.settings import find
 from dd_jax.audit.settings import nonconvex as audit_nonconvex
@@ -210,6 +218,23 @@ def test_two_sets_of_draws_are_not_told_apart():
         for pair in zip(*arms, strict=True)
     )
     assert stats.binomtest(alarms, replays, 0.05, alternative="greater").pvalue > 1e-3
+
+
+def test_the_control_compares_with_draws_of_the_edited_database(monkeypatch):
+    """In its null both arms are such draws, with keys of their own."""
+    asked = []
+
+    def draws(key, problem, database, noise_variance, seeds):
+        asked.append((jax.random.key_data(key).tolist(), database))
+        return np.zeros((seeds, 10))
+
+    monkeypatch.setattr(gibbs_setting, "gibbs_samples", draws)
+    null = gibbs_setting.GibbsSetting(same_record=True)
+    null.sample(jax.random.key(0), 5)
+    (first_key, first), (second_key, second) = asked
+    assert first_key != second_key
+    for left in (first, second):
+        chex.assert_trees_all_equal(left, dd.apply_edit(null.database, null.edit))
 
 
 # --- the audit's setting --------------------------------------------------------------------------

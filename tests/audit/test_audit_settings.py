@@ -12,6 +12,7 @@ from scipy import special
 import dd_jax as dd
 from dd_jax import ensemble
 from dd_jax.audit import audit, claims
+from dd_jax.audit.controls import CONTROLS
 from dd_jax.audit.settings import base as audits
 from dd_jax.audit.settings import find
 from dd_jax.audit.settings import linear as audit_linear
@@ -47,6 +48,18 @@ def run(setting, key, seeds=SEEDS, **options):
 def judged(linear):
     # Numbers at 95% exceed the truth for one key in twenty; see UNLUCKY.
     return run(linear, LUCKY)
+
+
+@pytest.mark.parametrize(
+    ("name", "batches"),
+    [("linear", 1), ("linear", 3), ("logistic", 1), ("logistic", 4), ("nonconvex", 1)],
+)
+def test_every_setting_has_a_mistake_and_a_null_for_a_gate_of_its_claims(name, batches):
+    setting = find(name, 2.0, batches)
+    mutant, null = (CONTROLS[control] for control in setting.controls)
+    assert (mutant.is_null, null.is_null) == (False, True)
+    assert mutant.gate == null.gate
+    assert any(mutant.gate in case.gates for case in setting.audited)
 
 
 def test_exact_and_certified_numbers_of_the_linear_setting(linear):

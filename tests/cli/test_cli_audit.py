@@ -97,15 +97,22 @@ def test_an_audit_shows_a_mistake_that_it_flags_and_a_null_that_it_does_not(batc
     assert (null["flagged"], null["correct_flagged"]) == (None, False)
 
 
-def test_an_audit_whose_control_is_not_flagged_is_status_1(capsys, monkeypatch):
+@pytest.mark.parametrize("flagged", [True, False])
+def test_an_audit_whose_control_is_not_flagged_is_status_1(flagged, capsys, monkeypatch):
+    """One of the two rows is as expected in any case."""
     rate = proportion(1, 1, 0.95)
     what = ("half noise", "mutant", "σ²/2", "linear", "gaussian_mu", 100)
-    unnoticed = ControlRow(*what, False, False, rate, rate, None, "", 0.999)
-    monkeypatch.setattr(controls, "run_controls", lambda *args, **options: [unnoticed])
+    rows = [ControlRow(*what, f, False, rate, rate, None, "", 0.999) for f in (True, flagged)]
+    monkeypatch.setattr(controls, "run_controls", lambda *args, **options: rows)
     options = ("--claim", "dp", "--no-save", "--seeds", "500")
-    assert run(capsys, *options)[0] == 1
+    status, out, _ = run(capsys, *options)
+    assert status == (not flagged)
+    assert "half noise" in out
+    assert ("NOT as expected" in out) == (not flagged)
     status, out, _ = run(capsys, *options, "--json")
-    assert (status, json.loads(out)["verdict"]) == (1, "consistent")
+    found = json.loads(out)
+    assert (status, found["verdict"]) == (not flagged, "consistent")
+    assert found["controls_passed"] is flagged
 
 
 def test_an_audit_that_could_not_have_noticed_says_so_and_names_the_seeds(capsys):

@@ -2,6 +2,8 @@ import csv
 import dataclasses
 import io
 import json
+import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -64,6 +66,32 @@ def test_a_system_that_refuses_is_left_out_with_its_reason_and_the_others_are_me
     assert table.left_out(found.left_out, "elsewhere") == []
     with pytest.raises(InputError, match="perturbed-gd"):
         measure.run(dataclasses.replace(config, systems=("perturbed-gd",)))
+
+
+def test_the_longest_game_is_played_first_and_rows_keep_their_order(rows, monkeypatch):
+    perturbed, fixed = rows
+    found = {row.system: row for row in rows}
+    played, said, clock = [], [], iter(range(0, 100, 30))
+
+    def one(key, scene, name, *measured):
+        played.append(name)
+        return found[name]
+
+    def affordable(config, contestant, costs, dim):
+        return measure.Share(100, 3, 4, 1.0 + 2.0 * (costs.gradients > 0))
+
+    monkeypatch.setattr(measure, "_row", one)
+    monkeypatch.setattr(measure, "affordable", affordable)
+    ticks = SimpleNamespace(monotonic=lambda: next(clock), perf_counter=time.perf_counter)
+    monkeypatch.setattr(measure, "time", ticks)
+    in_turn = SimpleNamespace(map=map)
+    monkeypatch.setattr(measure, "ThreadPoolExecutor", lambda workers: nullcontext(in_turn))
+    config = dataclasses.replace(SMALL, systems=("fixed-model", "perturbed-gd"))
+    assert measure.run(config, said.append).rows == [fixed, perturbed]
+    assert played == ["perturbed-gd", "fixed-model"]
+    # Three quarters of the work took 30 seconds.
+    assert "1 of 2 systems, about 10 s left" in said[-2]
+    assert said[-1].endswith("2 of 2 systems")
 
 
 def test_drained_shards_are_named_with_the_confidence_of_every_other_limit(rows, monkeypatch):

@@ -87,8 +87,13 @@ def test_the_best_step_size_contracts_most():
         others = clipping.contraction(np.linspace(1e-4, 0.5, 500), 2.0, 2 * ratio)
         assert least <= others.min() * (1 + 1e-12)
     assert clipping.contraction_rate(1e-9, 1.0, 4.0) == pytest.approx(1 - 4 / 8, rel=1e-6)
+    # The bounds take 1 - η·rate for the c of a step.
+    for step_size in (0.1, 0.5, 0.9):
+        rate = clipping.contraction_rate(step_size, 1.0, 0.8)
+        assert 1 - step_size * rate == pytest.approx(clipping.contraction(step_size, 1.0, 0.8))
     # Beyond b = 3a a straight record is the worst.
     assert clipping.contraction(0.9, 1.0, 1.0) == pytest.approx(0.9 - 0.1)
+    assert clipping.contraction(0.5, 1.0, 3.2) == pytest.approx(1.6 - 0.5)  # just beyond
     assert clipping.contraction(1.0, 1.0, 0.0) == 0
 
 

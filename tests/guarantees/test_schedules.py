@@ -278,6 +278,14 @@ def test_worst_batch_of_known_step_counts():
             assert found == pytest.approx(max(all_places), rel=1e-11)
 
 
+def test_composition_counts_the_uses_of_the_first_batch():
+    """By one Gaussian mechanism of gap 2ηL/b, b the smallest batch, for each use."""
+    run = Descent(2.0, 1.0, 0.5, 0, 0.01, 41, 0.1, batches=4)
+    for steps, count in ((1, 1), (4, 1), (5, 2), (9, 3)):
+        gap, noise = 2 * 0.1 / 10, 2 * 0.1 * 0.01
+        assert convex.privacy_lipschitz(run, steps) == pytest.approx(count * gap**2 / noise)
+
+
 def test_fewest_steps_with_batches():
     rng = np.random.default_rng(5)
     for _ in range(100):
