@@ -11,6 +11,7 @@ from dd_jax import checks
 from dd_jax.cli.devices import ONE_DEVICE, DeviceOptions
 from dd_jax.cli.options import MaybeFloat, MaybeInt, Switch, Texts, require_folder
 from dd_jax.cli.output import number, print_json, print_table, say
+from dd_jax.cli.symbols import WIDTH
 from dd_jax.errors import InputError
 
 
@@ -173,7 +174,7 @@ def _blind(rows: list[dict]) -> list[str]:
 
 def _print_setting(setting, values: dict) -> None:
     for text in values["warnings"]:
-        print(textwrap.fill(f"WARNING: {text}.", 80, subsequent_indent="  "))
+        _print_filled(f"WARNING: {text}.")
     keys = ("name", "audited", "exact", "certified", "paper", "verdict", "detectable")
     print_table(
         f"{setting.summary}: R_{values['order']:g}, {values['seeds']:,} seeds in each world",
@@ -185,17 +186,28 @@ def _print_setting(setting, values: dict) -> None:
         shown = "" if tight is None else f"; audited/exact {tight:.3f}"
         slack = row["paper_over_certified"]
         loose = "" if slack is None else f"; paper/certified {slack:.3g}"
-        print(f"  {row['name']}: {row['words']}{shown}{loose}")
+        _print_filled(f"{row['name']}: {row['words']}{shown}{loose}", indent="  ")
     through = ", ".join(row["name"] for row in values["claims"] if row["through_mu"])
-    reads = f"; of μ of Gaussian DP, read\n  as q μ²/2 (R_q for Gaussian laws): {through}"
-    print(
+    reads = f"; of μ of Gaussian DP, read as q μ²/2 (R_q for Gaussian laws): {through}"
+    for text in (
         f"audited: a lower bound, {values['confidence']:.4g} confidence in all together"
-        f"{reads if through else ''}\n"
-        f"verdict: at {values['verdict_confidence']:.6g} confidence in all together; consistent\n"
-        "  is not proved\n"
-        f"would catch: the least truth that is refuted with probability "
-        f"{values['claims'][0]['power']:g}\n"
-        "paper: the same settings under the paper's accountant"
+        f"{reads if through else ''}",
+        f"verdict: at {values['verdict_confidence']:.6g} confidence in all together; consistent is "
+        "not proved",
+        "would catch: the least truth that is refuted with probability "
+        f"{values['claims'][0]['power']:g}",
+        "paper: the same settings under the paper's accountant",
+    ):
+        _print_filled(text)
+
+
+def _print_filled(text: str, indent: str = "", rest: str | None = None) -> None:
+    """A paragraph of at most `WIDTH` columns; names with hyphens stay whole."""
+    rest = indent + "  " if rest is None else rest
+    print(
+        textwrap.fill(
+            text, WIDTH, initial_indent=indent, subsequent_indent=rest, break_on_hyphens=False
+        )
     )
 
 
@@ -257,7 +269,7 @@ def _notions(config: Config) -> int:
         [[row[key] for key in keys] for row in rows if max(row["exact"], row["audited"]) > SHOWN],
     )
     for notion in NOTIONS.values():
-        print(f"  {notion.name} ({notion.source}): {notion.words}")
+        _print_filled(f"{notion.name} ({notion.source}): {notion.words}", indent="  ")
     print(
         "audited: a lower bound by samples; exact: the true value in this scene\n"
         "fails?: the exact law fails, these samples do not show it\n"
@@ -289,13 +301,17 @@ def _list(config: Config) -> int:
         print_json({"settings": found, "notions": {name: n.words for name, n in NOTIONS.items()}})
         return 0
     for setting in settings:
-        print(f"{setting.name}: {setting.summary}")
+        _print_filled(f"{setting.name}: {setting.summary}")
         for case in setting.audited:
-            print(f"    {case.name:<20}  {case.words}")
+            _print_claim(case.name, case.words)
     print("notions: which systems meet which notion of deletion")
     for notion in NOTIONS.values():
-        print(f"    {notion.name:<20}  {notion.words}")
+        _print_claim(notion.name, notion.words)
     return 0
+
+
+def _print_claim(name: str, words: str) -> None:
+    _print_filled(f"{name:<20}  {words}", indent="    ", rest=" " * 26)
 
 
 def _controls(config: Config) -> int:
