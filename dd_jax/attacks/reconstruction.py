@@ -205,8 +205,8 @@ def exact_advantage(rows: Rows, deletions: int, tolerance: float) -> float:
 
 def certified_advantage(plan: Plan, deletions: int) -> float:
     """2Φ(μ/2) - 1 with the μ of all releases so far together, for a record that stays."""
-    eps = plan.certificate(request=max(deletions, 1)).eps_dp_joint
-    eps = eps if deletions else plan.certificate().eps_dp
+    one = plan.certificate().eps_dp
+    eps = plan.certificate(request=deletions).eps_dp_joint if deletions else one
     return float(inference.advantage_gdp(renyi.gdp_from_linear_renyi(internal_order(plan), eps)))
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from dd_jax.attacks import find, reconstruction
 from dd_jax.attacks.reconstruction import Rows, exact_advantage
@@ -73,6 +74,20 @@ def test_nothing_is_published_where_the_walk_stays_among_the_adversarys_own():
     rows = Rows(4, 2, 20)
     assert not rows.published(rows.low)
     assert exact_advantage(rows, rows.low, 0.01) == 0.0
+
+
+def test_what_is_certified_grows_from_one_release_to_all_of_them():
+    settings = find("reconstruction").settings()
+    plan = reconstruction.make_plan(settings)
+    contraction = 1 - plan.step_size * settings.l2
+    kept = contraction**plan.learn_steps, contraction**plan.delete_steps
+    learning, request = ((1 - left) / (1 + left) for left in kept)
+    for deletions in (0, 1, 49):
+        # q = 2, and one release is certified for any number of steps of learning.
+        eps = 0.05 * (learning + deletions * request if deletions else 1)
+        expected = 2 * stats.norm.cdf(np.sqrt(eps) / 2) - 1
+        found = reconstruction.certified_advantage(plan, deletions)
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_retraining_publishes_those_who_stay_and_noisy_gd_does_not():
