@@ -14,7 +14,13 @@ from scipy.special import logsumexp
 from dd_jax.errors import CertificateRefused, InputError
 from dd_jax.guarantees import renyi
 from dd_jax.guarantees import risk as risks
-from dd_jax.guarantees.convex import Descent
+from dd_jax.guarantees.convex import (
+    Descent,
+    deletion_paper,
+    fewest_steps,
+    least_noise,
+    privacy_paper,
+)
 from dd_jax.guarantees.nonconvex import Bounded
 from dd_jax.oracles import gaussian
 from dd_jax.oracles.phases import in_turn
@@ -47,6 +53,25 @@ def test_paper_golden_values():
     B = np.exp(2)
     paper = risks.excess_risk_nonconvex_paper(bounded(1, 1, 1, 1, dim=3), 2, eps_dd=0.5)
     assert paper == pytest.approx(np.sqrt(2 * B) + 3 * B + 3 * (np.log(2) + 2 * np.e))
+
+
+@pytest.mark.parametrize("smoothness", [0.0, 3.0, 200.0])
+@pytest.mark.parametrize("share", [1.0, 0.1, 1e-4])
+def test_a_request_saves_what_the_paper_says_below_its_theorem(smoothness, share):
+    """K_L - K_U = Ω(log min{n/r, n√(ε_dd/(qd))}): 8κ of it, up to a number that no n changes."""
+    order, l2, dim, eps_dp, n = 8.0, 1.0, 5, 0.5, 10.0 ** np.arange(2, 10)
+    eps_dd, kappa = share * eps_dp, 1 + smoothness
+    learn = risks.learn_steps_convex_paper(order, l2, smoothness, n, dim, eps_dp)
+    run = Descent(order, 1.0, l2, smoothness, 1.0, n, 0.5 / kappa)
+    run = replace(run, noise_variance=least_noise(privacy_paper, run, eps_dp))
+    for edits in (1, 10, 100):
+        utility = risks.delete_steps_convex_paper(order, l2, smoothness, dim, eps_dp, edits)
+        delete = np.maximum(fewest_steps(deletion_paper, run, eps_dd), utility)
+        stated = np.log(np.minimum(n / edits, n * np.sqrt(eps_dd / (order * dim))))
+        beyond = 4 * kappa * np.log(max(32, 20 * kappa)) + 1
+        saved, large = learn - delete, learn > 0
+        assert np.all(saved[large] >= (8 * kappa * stated - beyond)[large])
+        assert np.all(saved[large] <= (8 * kappa * stated + 1)[large])
 
 
 def test_recursion_golden_values():
