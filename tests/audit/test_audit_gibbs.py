@@ -274,13 +274,22 @@ def test_the_gibbs_law_is_claimed_where_nobody_saw_a_release_and_run_sums_elsewh
         assert 0 < cases[name].exact < cases[name].claim.claimed <= audit_nonconvex.EPS_DD
 
 
-@only_soak
-def test_requests_with_too_few_steps_are_found_out_and_nothing_else_is(setting):
-    """The same learning, so its claims stand; so do the run sums, which count learning alone."""
-    problem = dd.Problem(dd.losses.tanh_margin(), audit_nonconvex.L2)
-    short = replace(setting.plan, delete_steps=setting.plan.delete_steps // 500)
+@pytest.fixture(scope="module")
+def short(setting):
+    """The plan with too few steps of a request."""
+    return replace(setting.plan, delete_steps=setting.plan.delete_steps // 500)
+
+
+def test_a_request_moves_the_law_by_more_than_is_certified(short):
     learned, truth, _ = audit_nonconvex.exact_divergences(short)
     assert learned < audit_nonconvex.EPS_DD < truth / 1.7
+
+
+@only_soak
+def test_requests_with_too_few_steps_are_found_out_and_nothing_else_is(setting, short):
+    """The same learning, so its claims stand; so do the run sums, which count learning alone."""
+    problem = dd.Problem(dd.losses.tanh_margin(), audit_nonconvex.L2)
+    _, truth, _ = audit_nonconvex.exact_divergences(short)
     broken = setting._replace(interactions=audit_nonconvex.interactions(problem, short))
     names = ["gibbs-learned", "gibbs-1", "dp", "adaptive-1"]
     found = judged(broken, 20_000, names)

@@ -66,10 +66,11 @@ def values(pair):
 
 
 def difference():
-    """Keeps the change that the last request made, and adds it to what it publishes."""
+    """Adds the change that the last request made to what it publishes, or 1/2 if it is empty."""
 
     def delete(key, before, edit, after, state):
-        return jnp.sum(after) + 100 * (jnp.sum(after) - jnp.sum(before))
+        change = jnp.sum(after) - jnp.sum(before)
+        return jnp.sum(after) + 100 * change + (0.5 if not edit.index.size else 0.0)
 
     return dd.Mechanism(total, delete)
 
@@ -77,11 +78,11 @@ def difference():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        # Ā(𝒟, u, ·) = 3 - 400 against A(𝒟 ∘ u) = 3, or against an empty request, which changes 0.
+        # Ā(𝒟, u, ·) = 3 - 400 against A(𝒟 ∘ u) = 3, or against an empty request, 3 + 1/2.
         ("ginart", [(-397, 3)]),
         ("guo", [(-397, 3)]),
         ("whole-state", [(-397, 3)]),
-        ("sekhari", [(-397, 3)]),
+        ("sekhari", [(-397, 3.5)]),
         # 𝒟_1 = (4, 5, 2), 𝒟_2 = (0, 5, 2).
         ("unlearning", [(411, 11), (-393, 7)]),
         # The first release, 7, is positive: 𝒟_1 = (4, 1, 2), 𝒟_2 = (0, 1, 2).
@@ -173,10 +174,24 @@ def test_releases_are_compared_given_the_edits():
 
     tossed = scene(requester=dd.Requester(init=lambda key: (), act=act))
     pairs = compare(jax.random.key(0), RETRAINING, tossed, "adaptive-unlearning", seeds=1000)
+    assert len(pairs) == NOTIONS["adaptive-unlearning"].tests(tossed.requests)
     for served, anew in pairs:
         assert served.shape == anew.shape
         assert (served == anew).all()
     assert {float(served[0, 0]) for served, _ in pairs} == {11.0, 1.0, 7.0, -3.0}
+
+
+def test_an_exact_notion_allows_nothing():
+    """Coins of bias 1/5 apart: (1, 0.01)-indistinguishable, but not equal in law."""
+    coins = dd.Mechanism(
+        lambda key, database: jax.random.bernoulli(key, 0.5).astype(jnp.float32),
+        lambda key, before, edit, after, state: jax.random.bernoulli(key, 0.7).astype(jnp.float32),
+    )
+    names = ("ginart", "guo")
+    found = judge(
+        jax.random.key(0), coins, scene(), epsilon=1.0, delta=0.01, seeds=4000, notions=names
+    )
+    assert [each.refuted for each in found] == [True, False]
 
 
 def test_one_failing_step_fails_the_notion():

@@ -124,6 +124,22 @@ def test_no_event_of_simulated_paths_exceeds_the_exact_delta_and_one_comes_close
     assert 0.8 * exact < shown < exact + 0.02
 
 
+@pytest.mark.parametrize("system", [NOISY, FRESH], ids=["carried", "fresh"])
+def test_all_releases_after_the_deletion_count(system):
+    """δ of the two Gaussian laws of φ_2 and φ_3, with their covariance."""
+    worlds = [system.means(notions._targets(side, 1.0))[2:] for side in (1.0, -1.0)]
+    decay = system.memory if system.carried else 0.0
+    covariance = system.variance * np.array([[1, decay], [decay, 1]])
+    gap = np.subtract(*worlds)
+    distance = np.sqrt(gap @ np.linalg.solve(covariance, gap))
+    tails = (
+        stats.norm.cdf(distance / 2 - 0.1 / distance),
+        stats.norm.cdf(-distance / 2 - 0.1 / distance),
+    )
+    expected = tails[0] - math.exp(0.1) * tails[1]
+    assert system.exact("deletion", 0.1) == pytest.approx(expected, rel=1e-9)
+
+
 def test_deals_are_those_of_all_deals():
     """Rows 0 and 1 in shards of N/2 places, counted over all choices of the first shard."""
     shards = list(itertools.combinations(range(N), N // 2))
