@@ -27,6 +27,7 @@ from experiments.compare.measure import (
     GUPTA_SETTING,
     LEAKS,
     LEAKS_MORE,
+    MEAN_CONFIDENCE,
     NO_SHARDS,
     Comparison,
     Row,
@@ -239,7 +240,8 @@ def to_json(
         "config": asdict(config),
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
-        "confidence": f"{config.confidence:g} for all advantages together; 0.95 for each mean",
+        "confidence": f"{config.confidence:g} for all advantages together; {MEAN_CONFIDENCE:g} "
+        "for each mean",
         "refuted": refuted(found.rows),
         "rows": [_as_dict(row) for row in found.rows],
         "left_out": [

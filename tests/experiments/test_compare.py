@@ -132,6 +132,9 @@ def test_costly_systems_get_fewer_releases_first_and_then_fewer_seeds(scene):
     assert measure.affordable(config, made, solving, 10)[:3] == affordable(1e8)
     repeating = dataclasses.replace(made, repeats=True)
     assert measure.affordable(config, repeating, costs_of(1e3), 10)[1] == measure.REPEATED
+    # What the games of both worlds cost, by which the longest are found.
+    share = measure.affordable(config, made, costs_of(1e3), 10)
+    assert share.work == 250 * 2 * 10 * (16 + 1 + 100) * 1e3
 
 
 # --- what claims allow ----------------------------------------------------------------------------
