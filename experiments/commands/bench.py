@@ -57,8 +57,8 @@ class Config:
     quick: bool = False
     """Measure only the kernel, without streams and growth."""
     curator: bool = False
-    """Instead: what a deletion of `dd-jax curate` costs beside its steps, in a thousand of them,
-    in milliseconds of processor time."""
+    """Instead: what a deletion of `dd-jax curate` costs beside its steps, in a thousand of them, in
+    milliseconds of processor time. About six minutes."""
     history: Path = Path("results/bench.jsonl")
     """File with past results."""
     figure: Path = Path("results/bench.png")
