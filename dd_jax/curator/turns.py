@@ -300,6 +300,8 @@ def transaction(curator: Any, request: str | None, kind: str, ids) -> Iterator[T
         turn = Turn(curator, request, kind, ids)
         yield turn
         turn.finish()
+        # Whoever is interrupted from here on does not know whether it was: the store says it.
+        curator._kept = None
     curator._kept = turn.state
 
 

@@ -254,6 +254,47 @@ def test_an_error_at_any_moment_leaves_nothing_of_a_request(curator, monkeypatch
     assert curator.verify().problems == ()
 
 
+def test_whoever_is_interrupted_at_the_commit_goes_on_from_what_was_written(curator):
+    """Else the next run would start from the deleted record, and overwrite its receipt."""
+    names, _ = people()
+    real = curator._store.connection
+
+    class Interrupting:
+        in_transaction = False
+
+        def execute(self, statement, *values):
+            found = real.execute(statement, *values)
+            if statement == "COMMIT":
+                raise KeyboardInterrupt
+            return found
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    curator._store.connection = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        curator.delete(names[-1:], request="once", now=True)
+    curator._store.connection = real
+    assert curator.delete(names[-1:], request="once").receipts[0].values["receipt"] == 1
+    (second,) = curator.delete(names[-2:-1], now=True).receipts
+    assert (second.values["receipt"], second.values["run"]["number"]) == (2, 2)
+    assert curator.verify().problems == ()
+
+
+def test_a_store_that_is_moved_or_replaced_while_it_is_open_is_not_written_to(tmp_path):
+    names, _ = people()
+    with curator_in(tmp_path) as curator:
+        path = curator._store.path
+        path.rename(tmp_path / "elsewhere.store")
+        for replaced in (False, True):
+            if replaced:
+                path.write_bytes((tmp_path / "elsewhere.store").read_bytes())
+            with pytest.raises(InputError, match="moved"):
+                curator.delete(names[-1:], now=True)
+    with dd.curator.open(path) as curator:
+        assert curator.status()["requests"] == 0
+
+
 def test_full_locked_and_read_only_stores_fail_in_one_line(tmp_path):
     names, _ = people()
     with curator_in(tmp_path, wait=0.0) as curator:
