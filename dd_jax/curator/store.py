@@ -187,6 +187,11 @@ class Store:
                 raise InputError(
                     f"{self.path} is in use by another process; try again, nothing was changed."
                 ) from None
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_DBMOVED":
+                raise InputError(
+                    f"{self.path} was moved or replaced while it was open; open it again, nothing "
+                    f"was changed."
+                ) from None
             if "readonly" in said:
                 raise InputError(
                     f"{self.path} cannot be written to; make it and its folder writable, nothing "
