@@ -24,9 +24,8 @@ import numpy as np
 from dd_jax import checks, losses, noisy_gd, sealed
 from dd_jax.curator import store as stores
 from dd_jax.curator.receipts import Receipt, Run
+from dd_jax.curator.store import HELD_OUT, PRESENT
 from dd_jax.curator.turns import (
-    HELD_OUT,
-    PRESENT,
     Answer,
     Owner,
     State,

@@ -22,6 +22,9 @@ _APPLICATION = 0x64646A78
 _NUMBER = _APPLICATION.to_bytes(4, "big")  # bytes 68 to 71 of the file
 _DIGEST = 16
 
+# What an owner can be.
+PRESENT, DELETED, HELD_OUT = "present", "deleted", "held out"
+
 # The columns of each table; the first is its key, and each table has a digest besides.
 TABLES = {
     "settings": ("name TEXT", "value TEXT"),
@@ -243,6 +246,11 @@ class Store:
             for table, expected in numbers.items():
                 if [row[0] for row in rows[table]] != list(expected):
                     raise self.damaged(f"rows of its {table} are missing")
+            # Of a page that was never written, the old rows have their digests.
+            present = {row[0] for row in rows["owners"] if row[2] == PRESENT}
+            for place, owner, *_ in rows["records"]:
+                if owner is not None and owner not in present:
+                    raise self.damaged(f"row {place} is of somebody who is not there")
 
     def close(self) -> None:
         """Close the file."""

@@ -17,13 +17,13 @@ import numpy as np
 
 from dd_jax import losses, noisy_gd, sealed
 from dd_jax.curator.receipts import Facts, Receipt, Run, compose, rows_judged
+from dd_jax.curator.store import DELETED, HELD_OUT, PRESENT
 from dd_jax.errors import InputError
 from dd_jax.interaction import resume
 from dd_jax.keys import secret_key
 from dd_jax.plans import Plan
 from dd_jax.types import CuratorState, Labelled, replacement
 
-PRESENT, DELETED, HELD_OUT = "present", "deleted", "held out"
 # Earliest insertion, rows judged for an owner and for all, and releases: see `Facts`.
 _OfRun = tuple[int, int, int, tuple[int, ...]]
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from dd_jax import losses, sealed
 from dd_jax.curator.receipts import Facts, Receipt, Run, compose, rows_judged
-from dd_jax.curator.turns import DELETED, HELD_OUT, PRESENT, Owner, State, bytes_of, versions
+from dd_jax.curator.store import DELETED, HELD_OUT, PRESENT
+from dd_jax.curator.turns import Owner, State, bytes_of, versions
 
 CHECKED = (
     "the file's structure, and the digest of every row",

@@ -124,6 +124,19 @@ def test_damage_is_refused_and_never_served(tmp_path, used):
         assert is_refused(whole[: chance.randrange(len(whole))])
 
 
+def test_a_page_that_was_never_written_brings_no_deleted_record_back(tmp_path):
+    """Its old rows are whole, and have their digests."""
+    names, _ = people()
+    with curator_in(tmp_path) as curator:
+        number = curator._owner(names[-1]).number
+        (old,) = curator._store.rows("records", "owner = ?", number)
+        curator.delete(names[-1:], now=True)
+        with curator._store.transaction():
+            curator._store.put("records", old)
+    with pytest.raises(InputError, match=f"row {old[0]} is of somebody"):
+        dd.curator.open(tmp_path / "copy.store")
+
+
 def test_check_names_a_damaged_store_and_one_in_the_middle_of_a_request(tmp_path):
     """Without opening it, which would end the request."""
     path = store_in(tmp_path)
