@@ -105,6 +105,8 @@ def create(
     checks.whole("spare", spare)
     if limit is not None:
         checks.positive("limit", limit)
+    if budgets.get("protects", "record") != "record":
+        raise InputError("deleting a row empties its features too; leave out protects.")
     path = Path(path)
     if path.exists():
         raise InputError(f"{path} exists; name a new store, or open this one.")

@@ -331,6 +331,8 @@ def test_exact_arithmetic_is_taken_where_the_loss_has_it(tmp_path):
     path = tmp_path / "exact.store"
     with pytest.raises(InputError, match="limit"):
         dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, batches=2, limit=3.0)
+    with pytest.raises(InputError, match="protects"):  # rows are emptied, features too
+        dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, protects="label")
     dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, batches=2).close()
     with dd.curator.open(path) as curator:
         assert curator.plan.exact
