@@ -323,6 +323,7 @@ def connect(path: Path, wait: float) -> Store:
     """
     if not path.is_file():
         raise InputError(f"there is no store {path}; make it first, or check the name.")
+    files.remove_leftovers(path.parent)  # what a killed `create` was writing holds records
     address = f"{path.resolve().as_uri()}?mode=rw"
     connection = sqlite3.connect(address, uri=True, timeout=wait, isolation_level=None)
     store = Store(path, connection)

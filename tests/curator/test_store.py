@@ -62,6 +62,13 @@ def test_a_removed_journal_is_removed_for_good_and_a_foreign_one_is_not_taken(tm
     assert not (tmp_path / "new.store").exists()
 
 
+def test_what_a_killed_process_left_of_another_store_is_removed(tmp_path):
+    left = tmp_path / ".dd_jax-0123456789abcdef.part"
+    left.write_bytes(b"records")
+    curator_in(tmp_path).close()
+    assert not left.exists()
+
+
 def test_of_stores_made_at_once_the_first_one_stays(tmp_path):
     start = threading.Barrier(8)
 
