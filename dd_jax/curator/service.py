@@ -263,7 +263,7 @@ class Curator:
 
     def _write(self, table: Table, request: str | None, kind: str) -> Answer:
         if table.ids is None:
-            raise InputError("the rows have no ids; name the column that says whose they are.")
+            raise InputError(f"the rows have no ids; {_named(self._ids)}.")
         names = np.array([str(name) for name in table.ids])
         records = self._encode(table)
         with transaction(self, request, kind, tuple(dict.fromkeys(names.tolist()))) as turn:
@@ -278,7 +278,7 @@ class Curator:
     def _encode(self, table: Table) -> Labelled:
         """The records of a table, encoded as those of the first file were."""
         if table.label is None:
-            raise InputError("the rows have no label; name its column.")
+            raise InputError(f"the rows have no label; {_named(self._label)}.")
         model = self._model(np.zeros(self._shape), "{}")
         features, labels = (
             self.encoding.encode(table),
@@ -491,6 +491,11 @@ def _problem(columns, classes, preprocessing, loss, l2, intercept) -> Problem:
         caveat="",
     )
     return Problem(loss_for(shell, loss, intercept=intercept), l2)
+
+
+def _named(column: str | None) -> str:
+    """What to do about a column that a file of rows does not have."""
+    return "name its column" if column is None else f"give the file the column {column!r}"
 
 
 def _owners(key: bytes, names: np.ndarray, data: OwnData, most: int):

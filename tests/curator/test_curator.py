@@ -159,6 +159,10 @@ def test_rows_that_do_not_fit_are_refused_and_change_nothing(curator, tmp_path):
     ):
         with pytest.raises(InputError, match=word):
             curator.add(table(curator, tmp_path, *rows))
+    rows = table(curator, tmp_path, row)
+    for without, name in ((rows._replace(ids=None), "who"), (rows._replace(label=None), "bought")):
+        with pytest.raises(InputError, match=name):
+            curator.add(without)
     with pytest.raises(InputError, match="2 rows"):
         curator.replace(table(curator, tmp_path, (names[0], 1, 2, "Bern", "no")))
     assert contents(curator._store.path) == before
