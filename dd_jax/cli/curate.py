@@ -69,7 +69,7 @@ class Delete:
     store: Store
     """The store."""
     ids: Texts = ()
-    """Whose rows."""
+    """Whose rows; --ids=-A for an id that begins with a dash."""
     ids_file: MaybePath = None
     """A text file with one id on each line instead."""
     request: MaybeText = None
@@ -275,7 +275,8 @@ def _delete(opened: Any, action: Delete) -> int:
         raise InputError("give either --ids or --ids-file.")
     if action.ids_file is not None:
         try:
-            lines = files.read(action.ids_file).decode("utf-8-sig").splitlines()
+            # Not splitlines, which ends lines at characters that can be part of an id.
+            lines = files.read(action.ids_file).decode("utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{action.ids_file} cannot be read ({error}).") from None
         ids = tuple(line.strip() for line in lines if line.strip())

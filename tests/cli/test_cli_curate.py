@@ -22,8 +22,9 @@ def refusal(capsys, *arguments):
 
 
 def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
-    rows = "".join(f"C{i},{i % 7},{i * 5 % 11},{'ab'[i % 3 == 0]}\n" for i in range(40))
-    (tmp_path / "my.csv").write_text("customer,x,z,y\n" + rows)
+    ids = [*(f"C{i}" for i in range(38)), "-x", "日\u2028本 ö"]
+    rows = "".join(f"{who},{i % 7},{i * 5 % 11},{'ab'[i % 3 == 0]}\n" for i, who in enumerate(ids))
+    (tmp_path / "my.csv").write_text("customer,x,z,y\n" + rows, encoding="utf-8")
     store, data = tmp_path / "my.store", tmp_path / "my.csv"
     how = ["--data", data, "--label", "y", "--id", "customer", "--test-fraction", 0]
     assert "measured" in refusal(capsys, "init", store, *how)
@@ -62,7 +63,10 @@ def test_from_a_file_to_a_verified_receipt(tmp_path, capsys):
     status, found = run(capsys, "verify", store, "--receipt", saved)
     assert (status, len(found["problems"])) == (1, 1)
     assert run(capsys, "flush", store)[1] == {"receipts": []}
-    assert run(capsys, "status", store)[1]["runs"] == 3
+    (tmp_path / "ids.txt").write_text(f"{ids[-1]}\r\n", encoding="utf-8")
+    for how in ([f"--ids={ids[-2]}"], ["--ids-file", tmp_path / "ids.txt"]):
+        assert len(run(capsys, "delete", store, *how)[1]["receipts"]) == 1
+    assert run(capsys, "status", store)[1]["runs"] == 5
     assert cli.main(["curate", "status", str(store)]) == 0
     assert "learning again" in capsys.readouterr().out
 
