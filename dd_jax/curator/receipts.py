@@ -284,7 +284,7 @@ def _page(values: Mapping[str, Any]) -> str:
         f"Receipt {values['receipt']} of the store {values['store']}",
         f"  owner        {values['owner']} (a hash with the key of the store)",
         f"  request      {request['name']} ({request['kind']}), asked {request['asked']}",
-        f"  served       {run['served']}, by run {run['number']}, with {run['rows']} in all",
+        f"  served       {run['served']}, by run {run['number']} of {_count(run['rows'], 'row')}",
         f"  rows         {', '.join(map(str, values['rows']))} of n = {values['n']}",
         f"  published    release {published['release']}, sha256 {published['model_sha256']}"
         if published["release"] is not None

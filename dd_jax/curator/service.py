@@ -406,13 +406,15 @@ class Curator:
             problems += wrong_state(self, kept)
             if receipt is not None:
                 problems += wrong_file(self, receipt)
-        unchecked = UNCHECKED
+        checked, unchecked = CHECKED, UNCHECKED
+        if receipt is not None:
+            checked += ("the file of a receipt, which must be one that this store issued",)
         if others:
             unchecked += (
                 f"the bounds of receipts {numbers_listed(others)}: other versions of the programs "
                 f"made them, and these say something else; verify them with those",
             )
-        return Verification(tuple(problems), CHECKED, unchecked)
+        return Verification(tuple(problems), checked, unchecked)
 
     # --- inside -----------------------------------------------------------------------------------
 

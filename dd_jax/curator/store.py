@@ -63,7 +63,6 @@ TABLES = {
         "owner INTEGER",
         "run INTEGER",
         "places TEXT",
-        "since INTEGER",
         "text TEXT",
     ),
 }

@@ -287,7 +287,7 @@ class Turn:
             self.curator._seen,
         )
         receipt = compose(self.plan, facts)
-        row = (number, request, owner.number, run.number, json.dumps(places), owner.since)
+        row = (number, request, owner.number, run.number, json.dumps(places))
         self.store.put("receipts", (*row, receipt.text))
         self.state = self.state._replace(receipts=number, head=receipt.digest)
         self.issued.append(receipt)

@@ -13,7 +13,8 @@ from dd_jax.curator.turns import Owner, State, bytes_of, versions
 
 CHECKED = (
     "the file's structure, and the digest of every row",
-    "every receipt, made again from the plan, the requests and the runs, and their chain",
+    "every receipt, made again from the plan, the requests and the runs, and their chain; the "
+    "receipts of a run are about as many rows as it edited",
     "owners are present or deleted as their last receipts say, deleted ones have no row, and rows "
     "of nobody are empty",
     "the newest published model has the digest of its run",
@@ -58,14 +59,24 @@ def wrong_receipts(curator: Any, kept: State) -> tuple[list[str], list[int]]:
     rows, known = curator._store.rows("receipts"), [Run(*r) for r in curator._store.rows("runs")]
     of_run: dict[int, list] = {}
     stays: dict[int, list[list[int]]] = {}
-    judged = {}
+    first, judged = {}, {}
     for row in rows:
+        first.setdefault(row[2], row[3])
         of_run.setdefault(row[3], []).append(row)
         stays.setdefault(row[2], []).append(json.loads(row[4]))
         judged[row[0]] = rows_judged(curator.plan, stays[row[2]])
+    since = {owner: owners[owner].since for owner in first}
+    for owner, run in first.items():
+        # Whoever is not of the first file came in with the first receipt.
+        if since[owner] not in (0, run):
+            wrong.append(f"the time of owner {owner} does not count from the first insertion")
+            since[owner] = 0
+    for run in known[1:]:
+        if run.rows != sum(len(json.loads(row[4])) for row in of_run.get(run.number, ())):
+            wrong.append(f"run {run.number} edited other rows than its receipts say")
     published = [run.number for run in known if run.published]
     head = curator.store_name
-    for number, request, owner, run, places, since, text in rows:
+    for number, request, owner, run, places, text in rows:
         facts = Facts(
             curator.store_name,
             number,
@@ -73,9 +84,9 @@ def wrong_receipts(curator: Any, kept: State) -> tuple[list[str], list[int]]:
             requests[request][:4],
             owners[owner].hash.hex(),
             tuple(json.loads(places)),
-            since,
+            since[owner],
             known[run],
-            min(other[5] for other in of_run[run]),
+            min(since[other[2]] for other in of_run[run]),
             judged[number],
             sum(judged[other[0]] for other in of_run[run]),
             tuple(published[: bisect.bisect_left(published, run)]),

@@ -21,7 +21,7 @@ from problems import soak
 import dd_jax as dd
 from dd_jax import sealed
 from dd_jax.cli import verifying
-from dd_jax.curator import receipts, verification
+from dd_jax.curator import receipts, turns, verification
 from dd_jax.curator import store as stores
 from dd_jax.curator.receipts import Facts, Run, certificate_of, compose, rows_judged
 from dd_jax.data import models
@@ -198,12 +198,29 @@ def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
         curator._kept = None
         # Somebody who was deleted is not present, whatever the table of owners says.
         number = curator.receipts()[0].values["receipt"]
-        ((*_, owner, _, _, _, _),) = curator._store.rows("receipts", "number = ?", number)
+        ((*_, owner, _, _, _),) = curator._store.rows("receipts", "number = ?", number)
         (gone,) = curator._store.rows("owners", "number = ?", owner)
         for changed in ((*gone[:2], "present", *gone[3:]), (*gone[:2], "held out", -1, None)):
             with curator._store.transaction():
                 curator._store.put("owners", changed)
             assert any("owner" in text for text in curator.verify().problems)
+
+
+def test_a_time_from_too_late_and_a_missing_receipt_are_found(tmp_path, monkeypatch):
+    """Both are mistakes of a program, with which every receipt follows from the store."""
+    names, _ = people()
+    with curator_in(tmp_path) as curator:
+        (row,) = curator._store.rows("owners", "number = ?", curator._owner(names[-1]).number)
+        curator.delete(names[-2:-1], now=True)
+        with curator._store.transaction():
+            curator._store.put("owners", (*row[:3], 1, row[4]))
+        curator.delete(names[-1:], now=True)
+        assert any("first insertion" in text for text in curator.verify().problems)
+    with curator_in(tmp_path) as curator:
+        with monkeypatch.context() as without:
+            without.setattr(turns.Turn, "_issue", lambda *_: None)
+            curator.delete(names[-1:], now=True)
+        assert any("run 1 edited other rows" in text for text in curator.verify().problems)
 
 
 def test_receipts_of_other_versions_are_not_called_wrong(used, monkeypatch):
