@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ def curator(tmp_path):
         yield opened
 
 
-def test_a_request_is_served_once_and_its_name_gives_the_same_receipts(curator):
+def test_a_request_is_served_once_and_its_name_gives_the_same_receipts(curator, tmp_path):
     (who, other, *_), _ = people()
     first = curator.delete([who], request="ticket", now=True)
     again = curator.delete([who], request="ticket")
@@ -31,6 +33,10 @@ def test_a_request_is_served_once_and_its_name_gives_the_same_receipts(curator):
     assert curator.status()["runs"] == 1
     with pytest.raises(InputError, match="ticket"):
         curator.delete([other], request="ticket")
+    curator.add(table(curator, tmp_path, NEW), request="new")
+    for write in (curator.replace, lambda rows, request: curator.delete(rows.ids, request=request)):
+        with pytest.raises(InputError, match="something else"):
+            write(table(curator, tmp_path, NEW), request="new")
     assert curator.verify().problems == ()
 
 
@@ -166,6 +172,11 @@ def test_rows_that_do_not_fit_are_refused_and_change_nothing(curator, tmp_path):
     with pytest.raises(InputError, match="2 rows"):
         curator.replace(table(curator, tmp_path, (names[0], 1, 2, "Bern", "no")))
     assert contents(curator._store.path) == before
+    # Whose deletion waits gets no other record: the one who asked would lose it.
+    assert curator.delete(names[-1:]).waiting == 1
+    for write in (curator.add, curator.replace):
+        with pytest.raises(InputError, match="waits"):
+            write(table(curator, tmp_path, (names[-1], 1, 2, "Bern", "no")))
 
 
 def test_beyond_the_limit_deletions_are_served_and_not_published(tmp_path):
@@ -209,6 +220,21 @@ def test_two_open_stores_see_one_another(tmp_path):
             one.delete(names[-2:-1])
         assert one.delete(names[-3:-2], now=True).receipts[0].values["run"]["number"] == 3
         assert one.verify().problems == two.verify().problems == ()
+
+
+def test_requests_at_once_wait_for_one_another(tmp_path):
+    names, _ = people()
+    path, start = store_in(tmp_path), threading.Barrier(4)
+
+    def serve(name):
+        with dd.curator.open(path) as curator:
+            start.wait()
+            return curator.delete([name], now=True).receipts[0].values["run"]["number"]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(serve, names[-4:])) == [1, 2, 3, 4]
+    with dd.curator.open(path) as curator:
+        assert curator.verify().problems == ()
 
 
 def test_predictions_are_those_of_the_exported_model(curator, tmp_path):
@@ -337,6 +363,9 @@ def test_exact_arithmetic_is_taken_where_the_loss_has_it(tmp_path):
         dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, batches=2, limit=3.0)
     with pytest.raises(InputError, match="protects"):  # rows are emptied, features too
         dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, protects="label")
+    twice = data._replace(ids=np.array([*names[:-1], "A1"]))
+    with pytest.raises(InputError, match="'A1' has 2 rows"):
+        dd.curator.create(path, twice, eps_dp=4.0, eps_dd=1.0)
     dd.curator.create(path, data, eps_dp=4.0, eps_dd=1.0, batches=2).close()
     with dd.curator.open(path) as curator:
         assert curator.plan.exact

@@ -48,6 +48,10 @@ def test_what_is_no_store_of_this_version_is_refused(tmp_path, used):
         with pytest.raises(InputError, match=r"store|damaged"):
             dd.curator.open(tmp_path / name)
     with sqlite3.connect(used) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT * FROM records")
+    with pytest.raises(InputError, match="tables are others"):
+        dd.curator.open(used)
+    with sqlite3.connect(used) as connection:
         connection.execute(f"PRAGMA user_version = {stores.FORMAT + 1}")
     with pytest.raises(InputError, match="version"):
         dd.curator.open(used)
@@ -60,6 +64,27 @@ def test_a_removed_journal_is_removed_for_good_and_a_foreign_one_is_not_taken(tm
     with pytest.raises(InputError, match="journal"):
         stores.create(tmp_path / "new.store", {})
     assert not (tmp_path / "new.store").exists()
+
+
+def test_a_store_is_private_and_its_owners_are_hashed_with_its_own_key(tmp_path):
+    path = store_in(tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with dd.curator.open(path) as curator:
+        hashes = {row[1] for row in curator._store.rows("owners")}
+        keys = (curator._key, bytes(32))
+    found = [{turns.hash_of(key, name) for name in people()[0]} for key in keys]
+    assert found[0] < hashes
+    assert not found[1] & hashes
+
+
+def test_a_batch_that_does_not_follow_from_the_requests_is_refused(tmp_path):
+    """The accounting is that of a counter that goes on through all requests."""
+    with curator_in(tmp_path) as curator:
+        (state,) = curator._store.rows("state")
+        with curator._store.transaction():
+            curator._store.put("state", (*state[:2], 1 - state[2], *state[3:]))
+    with pytest.raises(InputError, match="next batch"):
+        dd.curator.open(curator._store.path)
 
 
 def test_what_a_killed_process_left_of_another_store_is_removed(tmp_path):
@@ -117,6 +142,12 @@ def test_damage_is_refused_and_never_served(tmp_path, used):
         assert contents(damaged) == before
         return False
 
+    # An index would not find the owner of a whole row.
+    with dd.curator.open(used) as curator:
+        name = curator._owner(people()[0][-1]).hash
+    assert whole.count(name) == 2
+    assert is_refused(flipped(whole.rindex(name)))
+    assert is_refused(flipped(whole.index(name)))
     # What is no text any more, in the plan and in a name that SQLite quotes.
     for part in (held[-1], b"_autoindex_owners_1"):
         place = whole.index(part) + len(part) - 1
@@ -187,12 +218,25 @@ def test_rows_that_are_changed_with_their_digests_are_found_by_verify(used):
         assert any("not empty" in text for text in curator.verify().problems)
         with curator._store.transaction():
             curator._store.put("records", null)
+        # Somebody whose rows are gone, and was not deleted.
+        stays = curator._owner(people()[0][-1]).number
+        (held,) = curator._store.rows("records", "owner = ?", stays)
+        with curator._store.transaction():
+            curator._store.put("records", (held[0], None, *null[2:]))
+        assert f"owner {stays} should have rows" in curator.verify().problems
+        with curator._store.transaction():
+            curator._store.put("records", held)
         # The end of the chain is in the state: the last receipt cannot be left out or exchanged.
         (state,) = curator._store.rows("state")
         with curator._store.transaction():
             curator._store.put("state", (*state[:-1], "another head"))
         curator._kept = None
         assert any("last receipt" in text for text in curator.verify().problems)
+        for release, word in ((bytes(len(state[4])), "digest"), (None, "kept as published")):
+            with curator._store.transaction():
+                curator._store.put("state", (*state[:4], release, *state[5:]))
+            curator._kept = None
+            assert any(word in text for text in curator.verify().problems)
         with curator._store.transaction():
             curator._store.put("state", state)
         curator._kept = None
