@@ -319,7 +319,7 @@ def test_a_store_that_is_moved_or_replaced_while_it_is_open_is_not_written_to(tm
         for replaced in (False, True):
             if replaced:
                 path.write_bytes((tmp_path / "elsewhere.store").read_bytes())
-            with pytest.raises(InputError, match="moved"):
+            with pytest.raises(InputError, match="open it again"):
                 curator.delete(names[-1:], now=True)
     with dd.curator.open(path) as curator:
         assert curator.status()["requests"] == 0
