@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+from pathlib import Path
 
 # Most programs of the suite run once, so compiling is most of its time: half of it is saved without
 # the backend's optimiser. What users run, optimised, is `make report`, which CI makes as well.
@@ -20,6 +21,11 @@ from hypothesis import HealthCheck, settings
 gc.set_threshold(10_000, 20, 50)
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# What one worker compiled the other loads, and so does the next run in this checkout.
+_PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "programs"
+jax.config.update("jax_compilation_cache_dir", str(_PROGRAMS))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Compilation makes first examples slow and the machine is shared: no deadlines, fixed examples.
 settings.register_profile(
