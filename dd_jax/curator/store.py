@@ -16,7 +16,7 @@ from typing import Any
 from dd_jax import files
 from dd_jax.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 # "ddjx", which tells such a store from other SQLite files.
 _APPLICATION = 0x64646A78
 _NUMBER = _APPLICATION.to_bytes(4, "big")  # bytes 68 to 71 of the file
