@@ -95,17 +95,29 @@ def _asked(arguments: list[str], program: Program) -> tuple[str, Callable[[], in
 
 
 def _usage(program: Program) -> str:
-    from dd_jax.cli.compile_cache import FLAG, OFF, VARIABLE
+    import textwrap
 
-    width = max(map(len, program.commands))
-    rows = [f"  {name:<{width}}  {program.commands[name]}" for name in sorted(program.commands)]
+    from dd_jax.cli.compile_cache import FLAG, OFF, VARIABLE
+    from dd_jax.cli.symbols import WIDTH
+
+    def filled(text: str, rest: str = "") -> str:
+        return textwrap.fill(text, WIDTH, subsequent_indent=rest, break_on_hyphens=False)
+
+    width = max(map(len, program.commands)) + 4
+    rows = [
+        filled(f"  {name}".ljust(width) + program.commands[name], " " * width)
+        for name in sorted(program.commands)
+    ]
     return "\n".join(
         (
             f"usage: {program.name} COMMAND [options]\n\n{program.summary}\n\ncommands:",
             *rows,
-            f"\n`{program.name} COMMAND --help` explains a command's options. Every command takes "
-            f"{FLAG}:\ncompile anew, and keep no compiled programs. The environment variable "
-            f"{VARIABLE}\nnames the folder that they are kept in, or is {OFF}.",
+            "",
+            filled(
+                f"`{program.name} COMMAND --help` explains a command's options. Every command "
+                f"takes {FLAG}: compile anew, and keep no compiled programs. The environment "
+                f"variable {VARIABLE} names the folder that they are kept in, or is {OFF}."
+            ),
         )
     )
 

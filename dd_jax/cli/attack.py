@@ -29,7 +29,7 @@ class Config:
     ] = None
     """The attack to play."""
     list: Switch = False
-    """List the attacks, one line each."""
+    """List the attacks."""
     json: Switch = False
     """Print one JSON object."""
     picture: MaybePath = None
@@ -110,9 +110,9 @@ def _list(as_json: bool) -> int:
     if as_json:
         print_json({"attacks": [_describe(attack) for attack in ATTACKS.values()]})
         return 0
-    width = max(map(len, ATTACKS))
+    width = max(map(len, ATTACKS)) + 2
     for attack in ATTACKS.values():
-        print(f"{attack.name:<{width}}  {attack.summary}")
+        _print_filled(f"{attack.name:<{width}}{attack.summary}", " " * width)
     return 0
 
 
@@ -129,17 +129,17 @@ def _describe(attack: Attack) -> dict:
 
 def _print(attack: Attack, result: AttackResult) -> None:
     estimate = result.estimate
-    print(f"{attack.name}: {attack.summary}")
+    _print_filled(f"{attack.name}: {attack.summary}")
     interval = (
         f"[{estimate.low:.4f}, {estimate.high:.4f}] at confidence {estimate.confidence:g} "
         f"({estimate.trials:,} trials)"
     )
     if attack.picture.kind == "against":
         # An estimate may lie above the certificate by chance; only a lower limit above it refutes.
-        print(f"{result.measure} at least {estimate.low:.4f}, of the interval {interval}")
+        _print_filled(f"{result.measure} at least {estimate.low:.4f}, of the interval {interval}")
     else:
-        print(f"{result.measure} {number(estimate.value)}, interval {interval}")
-    print(f"bound {number(result.bound)} ({result.bound_means})")
+        _print_filled(f"{result.measure} {number(estimate.value)}, interval {interval}")
+    _print_filled(f"bound {number(result.bound)} ({result.bound_means})")
     if result.exact is not None:
         print(f"exact {number(result.exact)}")
     for name, value in result.theory.items():
@@ -152,11 +152,13 @@ def _print(attack: Attack, result: AttackResult) -> None:
     for finding in result.findings:
         verdict = "REFUTED" if finding.refuted else "stands"
         said = f"{verdict} ({finding.claim.owner}; {finding.claim.source}): "
-        print(textwrap.fill(said + finding.claim.sentence, WIDTH, subsequent_indent="  "))
-        print(textwrap.fill(finding.evidence, WIDTH, initial_indent=_IN, subsequent_indent=_IN))
+        _print_filled(said + finding.claim.sentence)
+        _print_filled("    " + finding.evidence, "    ")
 
 
-_IN = " " * 4
+def _print_filled(text: str, rest: str = "  ") -> None:
+    """A paragraph of at most `WIDTH` columns; names with hyphens stay whole."""
+    print(textwrap.fill(text, WIDTH, subsequent_indent=rest, break_on_hyphens=False))
 
 
 def _shown(attack: Attack, row: Mapping[str, Any]) -> dict[str, Any]:

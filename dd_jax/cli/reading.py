@@ -48,6 +48,7 @@ class Reading:
 ReadingOptions = Annotated[Reading, tyro.conf.arg(name="")]
 """The options of a command, without a prefix."""
 AS_IT_IS = Reading()
+_OPTIONS = {"label": "label", "fill": "fill_missing"}
 
 
 def load(data: str, reading: Reading, *, seed: int, least: int):
@@ -59,7 +60,8 @@ def load(data: str, reading: Reading, *, seed: int, least: int):
         seed: of the file's split.
         least: training records that are needed.
     """
-    from dd_jax.data import TASKS, encoding, own_file  # here and below: help does not wait for JAX
+    # Here and below: help does not wait for JAX.
+    from dd_jax.data import TASKS, encoding, own_file, tables
 
     if data in TASKS:
         return _task(data, reading, least)
@@ -70,26 +72,31 @@ def load(data: str, reading: Reading, *, seed: int, least: int):
             f"or give a CSV or NPZ file."
         )
     fraction = reading.test_fraction
-    return own_file.load_file(
-        path,
-        label=reading.label,
-        ids=reading.id,
-        features=reading.features,
-        drop=reading.drop,
-        delimiter=reading.delimiter,
-        bounds=encoding.Bounds(
-            norm=reading.bound,
-            lower=reading.lower,
-            upper=reading.upper,
-            ranges=None if reading.ranges is None else encoding.read_ranges(reading.ranges),
-            unit_rows=reading.unit_rows,
-            fill=reading.fill_missing,
-            public=reading.public,
-        ),
-        test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
-        seed=seed,
-        least_training=least,
+    bounds = encoding.Bounds(
+        norm=reading.bound,
+        lower=reading.lower,
+        upper=reading.upper,
+        ranges=None if reading.ranges is None else encoding.read_ranges(reading.ranges),
+        unit_rows=reading.unit_rows,
+        fill=reading.fill_missing,
+        public=reading.public,
     )
+    try:
+        return own_file.load_file(
+            path,
+            label=reading.label,
+            ids=reading.id,
+            features=reading.features,
+            drop=reading.drop,
+            delimiter=reading.delimiter,
+            bounds=bounds,
+            test_fraction=own_file.DEFAULT_TEST_FRACTION if fraction is None else fraction,
+            seed=seed,
+            least_training=least,
+        )
+    except tables.OptionMissing as error:
+        said = str(error).removesuffix(".")
+        raise InputError(f"{said} ({flag(_OPTIONS[error.what])}).") from None
 
 
 def load_public(data: str, reading: Reading):

@@ -43,16 +43,24 @@ def named_in(text: str) -> list[str]:
     return [symbol for symbol in SYMBOLS if symbol in found]
 
 
+def _needed_for(text: str) -> list[str]:
+    """The symbols that a text uses, and those that their explanations use."""
+    found: list[str] = []
+    while found != (more := named_in(" ".join([text, *(SYMBOLS[s] for s in found)]))):
+        found = more
+    return found
+
+
 def _known(symbol: str) -> str:
     """σ² is a symbol of its own; other squares are those of their letter."""
     return symbol if symbol in SYMBOLS else symbol.removesuffix("²")
 
 
 def explained(text: str) -> list[str]:
-    """A line, or several, for each symbol that a text uses: the symbol and what it stands for."""
+    """A line, or several, for each symbol that a text or one of these lines uses: what it means."""
     return [
         line
-        for symbol in named_in(text)
+        for symbol in _needed_for(text)
         for line in textwrap.wrap(
             f"{symbol}: {SYMBOLS[symbol]}", WIDTH, initial_indent="  ", subsequent_indent="    "
         )

@@ -27,6 +27,18 @@ NO_NUMBER = NO_TEXT | {"-", ".", "none"}
 MOST_LISTED = 12
 
 
+class OptionMissing(InputError):
+    """A file that can be read with one more option.
+
+    Attributes:
+        what: the argument of `read_table` that is missing.
+    """
+
+    def __init__(self, message: str, what: str):
+        super().__init__(message)
+        self.what = what
+
+
 class Table(NamedTuple):
     """The records of a file before they are encoded.
 
@@ -79,7 +91,8 @@ def read_table(
             f"a features array is for NPZ files, not {path}; leave it out, or drop columns."
         )
     if label is None:
-        raise InputError(f"the label is missing; name the column of {path} that holds the classes.")
+        what = f"the label is missing; name the column of {path} that holds the classes."
+        raise OptionMissing(what, "label")
     how = {"drop": drop, "delimiter": delimiter, "declared": declared, "fill": fill}
     return read_csv(path, label=label, ids=ids, **how)
 
@@ -485,15 +498,16 @@ class _Cells:
                 f"{'s' * (len(names) == 1)} numbers and text ({where} holds {shown!r}); correct "
                 f"the values, declare the categories, or drop the column."
             )
-        unfilled = "remove or impute those rows, or have them filled,"
+        unfilled = "remove or impute those rows first, or have them filled"
         for places, what, remedy in (
-            (self.absent, "missing value", "remove those rows"),
+            (self.absent, "missing value", "remove those rows first"),
             ([] if fill else self.missing, "missing value", unfilled),
-            (self.infinite, "infinite value", "remove those rows or bound the values"),
+            (self.infinite, "infinite value", "remove those rows or bound the values first"),
         ):
             if places:
                 count = f"{len(places):,} {what}{'s' if len(places) > 1 else ''}"
-                raise InputError(f"{path} has {count}, the first in {places[0]}; {remedy} first.")
+                said = f"{path} has {count}, the first in {places[0]}; {remedy}."
+                raise OptionMissing(said, "fill") if remedy == unfilled else InputError(said)
 
 
 def _only_commas(texts: Sequence[str]) -> bool:

@@ -43,8 +43,9 @@ from dd_jax.types import Edit, apply_edit, check_edit
 PACKAGES = ("dd-jax", "jax", "jaxlib", "numpy")
 # Words of 32 bits of a setting's digest that are folded into its key.
 _WORDS = 2
-# Weight of the newest chunk in the pace: chunks found on disk take no time and must count little.
-_NEWEST = 0.5
+# Weight of the newest chunk in the pace: chunks found on disk take no time and must soon count
+# little, and a chunk that was compiled must not count much.
+_NEWEST = 0.2
 _SECONDS_BETWEEN_LINES = 1.0
 
 Progress = Callable[[int, int], None]
@@ -391,20 +392,21 @@ def _check(settings, traced, chunk, at_once) -> None:
 def progress_lines(label: str, say: Callable[[str], None], things: str = "runs") -> Progress:
     """A report of (done, total) in lines of text, at most one in a second, the last one always."""
     last_line = last_tick = start = time.monotonic()
-    last_done, pace = 0, 0.0
+    last_done, ticks, pace = 0, 0, 0.0
 
     def tick(done: int, total: int) -> None:
-        nonlocal last_line, last_tick, last_done, pace
+        nonlocal last_line, last_tick, last_done, ticks, pace
         now = time.monotonic()
         newest = (now - last_tick) / max(done - last_done, 1)
-        pace = _NEWEST * newest + (1 - _NEWEST) * pace if last_done else newest
-        last_tick, last_done = now, done
+        pace = _NEWEST * newest + (1 - _NEWEST) * pace if ticks > 1 else newest
+        last_tick, last_done, ticks = now, done, ticks + 1
         if now - last_line < _SECONDS_BETWEEN_LINES and done < total:
             return
         last_line = now
-        left = (
-            f"about {pace * (total - done):.0f} s left" if done < total else f"{now - start:.0f} s"
-        )
-        say(f"{label}: {done:,} of {total:,} {things}, {left}")
+        # The first chunk waits for the compiler, and the second pace takes the place of its own.
+        about = "at most about" if ticks == 1 else "about"
+        left = f"{about} {pace * (total - done):.0f} s left"
+        shown = left if done < total else f"{now - start:.0f} s"
+        say(f"{label}: {done:,} of {total:,} {things}, {shown}")
 
     return tick

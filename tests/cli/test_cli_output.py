@@ -7,7 +7,9 @@ import time
 import pytest
 
 from dd_jax import cli
+from dd_jax.attacks import ATTACKS
 from dd_jax.cli import output, symbols
+from dd_jax.sweeps import progress_lines
 from experiments.__main__ import PROGRAM
 
 COMMANDS = [(program, name) for program in (cli.DD_JAX, PROGRAM) for name in program.commands]
@@ -23,9 +25,19 @@ def test_a_help_text_fits_and_defines_every_symbol(program, name, capsys):
     assert max(map(len, EXAMPLE.sub("", shown).splitlines())) <= 80
     text, _, defined = shown.partition("\nsymbols:\n")
     words = {line.split(":")[0].strip() for line in defined.splitlines()}
-    used = set(READ.findall(EXAMPLE.sub("", text)))
+    explained = "\n".join(line.partition(":")[2] for line in defined.splitlines())
+    used = set(READ.findall(EXAMPLE.sub("", text))) | set(symbols.named_in(explained))
     missing = {symbol for symbol in used if symbol not in words and f"{symbol}²" not in words}
     assert not missing
+
+
+@pytest.mark.parametrize("words", ["--help", "attack --list"])
+def test_a_list_fits(words, capsys):
+    assert cli.main(words.split()) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    names = cli.COMMANDS if words == "--help" else ATTACKS
+    assert all(re.search(rf"^ *{name}  ", shown, re.MULTILINE) for name in names)
 
 
 def test_a_symbol_is_found_as_such_and_in_no_word():
@@ -69,7 +81,9 @@ def test_numbers_stand_on_the_right_and_text_on_the_left():
 
 def test_a_table_explains_the_symbols_of_its_headings(capsys):
     output.print_table("title", ("κ", "rows r"), [(1, 2)])
-    assert "κ: condition number" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "κ: condition number" in shown
+    assert all(f"  {symbol}: " in shown for symbol in "λβθ")  # which κ is explained by
 
 
 @pytest.mark.parametrize(
@@ -101,3 +115,27 @@ def test_a_long_silence_is_broken_and_a_short_one_is_not(monkeypatch):
     with output.heartbeat("dd-jax test", after=1e9):
         pass
     assert heard.getvalue().count("\n") == heard.getvalue().count("working")
+
+
+def test_one_slow_chunk_does_not_rule_what_is_said_to_be_left(monkeypatch):
+    """The first chunk waits for the compiler, and another of twenty for a second program."""
+    seconds = iter([0, 10, *range(12, 32, 2), 72, *range(74, 92, 2)])
+    monkeypatch.setattr("dd_jax.sweeps.runner.time.monotonic", lambda: next(seconds))
+    said = []
+    tick = progress_lines("sweep", said.append)
+    for done in range(1, 22):
+        tick(done, 21)
+    assert said[0] == "sweep: 1 of 21 runs, at most about 200 s left"
+    assert said[1] == "sweep: 2 of 21 runs, about 38 s left"
+    assert said[10].endswith("about 20 s left")
+    assert said[11].endswith("about 90 s left")  # after 42 s in place of 2
+    assert said[-1] == "sweep: 21 of 21 runs, 90 s"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [("", "--label"), ("--label y", "--fill-missing")], ids=["label", "fill"]
+)
+def test_a_file_that_needs_one_more_option_names_it(options, named, tmp_path, capsys):
+    (tmp_path / "my.csv").write_text("a,y\n1,u\n,v\n3,u\n")
+    assert cli.main(["run", "--data", str(tmp_path / "my.csv"), *options.split()]) == 2
+    assert named in capsys.readouterr().err.splitlines()[-1]
