@@ -15,7 +15,8 @@ from dd_jax.cli.attack import Config
 
 def test_listing_names_every_attack_with_its_defaults(capsys):
     assert main(["attack", "--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(ATTACKS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(ATTACKS)
     assert main(["attack", "--list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["attacks"]
     assert {each["name"]: each["parameters"] for each in listed} == {
