@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dd_jax import losses, sealed
 from dd_jax.curator.receipts import Facts, Receipt, Run, compose, rows_judged
 from dd_jax.curator.store import DELETED, HELD_OUT, PRESENT
-from dd_jax.curator.turns import Owner, State, bytes_of, versions
+from dd_jax.curator.turns import Owner, State, bytes_of, joint_of, versions
 
 CHECKED = (
     "the file's structure, and the digest of every row",
@@ -17,7 +17,7 @@ CHECKED = (
     "receipts of a run are about as many rows as it edited",
     "owners are present or deleted as their last receipts say, deleted ones have no row, and rows "
     "of nobody are empty",
-    "the newest published model has the digest of its run",
+    "the newest published model has the digest of its run, and all together keep the limit",
 )
 UNCHECKED = (
     "the file that the rows came from, which may still hold them",
@@ -143,6 +143,10 @@ def wrong_state(curator: Any, kept: State) -> Iterator[str]:
         yield "the newest model is kept as published, and was not; or the other way round"
     elif kept.release is not None and sealed.digest(kept.release) != last.model:
         yield "the newest published model does not have its digest"
+    joint = joint_of(curator.plan, [run.number for run in runs if run.published])
+    # Another version may have computed it, with other rounding.
+    if curator._limit is not None and joint > curator._limit * (1 + 1e-9):
+        yield f"what was published is {joint:.6g} together, above the limit {curator._limit:.6g}"
 
 
 def wrong_file(curator: Any, content: bytes) -> Iterator[str]:

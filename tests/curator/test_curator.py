@@ -198,6 +198,11 @@ def test_beyond_the_limit_deletions_are_served_and_not_published(tmp_path):
         with pytest.raises(InputError, match="limit"):
             curator.model()
         assert curator.verify().problems == ()
+        with curator._store.transaction():
+            curator._store.put("settings", ("limit", json.dumps(0.999 * status["eps_dp_joint"])))
+    with dd.curator.open(path) as curator:
+        (problem,) = curator.verify().problems
+        assert "limit" in problem
 
 
 def test_what_is_joint_grows_as_the_certificate_of_all_releases_says(curator):
