@@ -4,6 +4,7 @@ Debian's chromium and chromedriver, both found on the path; nothing is downloade
 """
 
 import shutil
+import time
 from dataclasses import make_dataclass
 
 import fake_figures as fake
@@ -141,6 +142,10 @@ def test_the_theme_is_chosen_and_remembered(browser, made):
     button.click()
     assert lightness(browser) > 127
     assert browser.execute_script(picture) == "none"
-    show(browser, made, 390, "dark")
+    for _ in range(50):  # what is stored reaches the process of the next page a little later
+        show(browser, made, 390, "dark")
+        if lightness(browser) > 127:
+            break
+        time.sleep(0.1)
     assert lightness(browser) > 127
     browser.execute_script("localStorage.clear()")
