@@ -318,7 +318,9 @@ def _rows(key: Array, scene: Scene, chosen, each: float, say) -> tuple[list[Row]
         except CertificateRefused as why:
             refused[name] = str(why)
         done.append(work)
-        left = (time.monotonic() - start) * (whole / sum(done) - 1)
+        # Counted work leaves out compiling and what every game takes besides.
+        played = (sum(done) / whole + len(done) / len(entries)) / 2
+        left = (time.monotonic() - start) * (1 / played - 1)
         time_left = f", about {left:.0f} s left" if len(done) < len(entries) else ""
         say(f"{scene.name}: games of {name}, {len(done)} of {len(entries)} systems{time_left}")
         return found
